@@ -1,0 +1,76 @@
+# Two commands on a fresh machine with Python 3.11 and make: `make demo` and `make test`.
+
+PYTHON ?= python3
+VENV := .venv
+BENCH := .venv-bench
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+BENCH_READY := $(BENCH)/.ready
+# Tests and benchmarks measure the arithmetic, not the scheduling of threads over each other.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help setup setup-bench demo test lint types unit test-slow test-gpu test-peers format \
+	bench-overhead bench-exactness clean
+
+help:
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+setup: $(READY) ## set up .venv and nothing else
+
+# torch first and by its exact version: what asks for it later then finds it installed.
+$(READY): requirements-dev.txt constraints.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "instep needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install --quiet -c constraints.txt -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+setup-bench: $(BENCH_READY) ## set up .venv-bench, with the packages we measure ourselves beside
+
+$(BENCH_READY): benchmarks/requirements.txt constraints.txt pyproject.toml
+	test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet -c constraints.txt torch==2.13.0
+	$(BENCH)/bin/python -m pip install --quiet -r benchmarks/requirements.txt
+	test ! -f benchmarks/requirements-nodeps.txt || \
+		$(BENCH)/bin/python -m pip install --quiet --no-deps -r benchmarks/requirements-nodeps.txt
+	$(BENCH)/bin/python -m pip install --quiet hatchling editables
+	$(BENCH)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+demo: $(READY) ## the guided tour: what goes wrong, and the same loop in windows
+	$(BIN)/python -m examples.tour --out out/tour
+
+test: lint types unit ## everything a contributor runs: lint, types, tests
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+unit: $(READY)
+	$(BIN)/python -m pytest -q -n 2
+
+test-slow: $(READY) ## the tests that take longer
+	$(BIN)/python -m pytest -q -m slow
+
+test-gpu: ## the tests that need a CUDA device, with the python that has one: make test-gpu GPU_PYTHON=...
+	PYTHONPATH=src $(or $(GPU_PYTHON),$(BIN)/python) -m tests.gpu
+
+test-peers: $(BENCH_READY) ## the tests that need the peers of the bench environment
+	$(BENCH)/bin/python -m benchmarks.exactness --require-peers --check
+
+bench-overhead: $(BENCH_READY) ## Python overhead per micro-batch, peers in the same run
+	$(BENCH)/bin/python -m benchmarks.overhead --write
+
+bench-exactness: $(BENCH_READY) ## relative error of every engine on ragged work
+	$(BENCH)/bin/python -m benchmarks.exactness --write
+
+format: $(READY) ## let ruff lay out the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove the environments and everything generated
+	rm -rf $(VENV) $(BENCH) out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,69 @@
+"""instep keeps PyTorch training loops in step: zero_grad → forward → backward → clip → step.
+
+Public names are loaded on first use, so that importing instep imports no torch.
+
+>>> import instep
+>>> instep.Trace()
+Trace(0 events)
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from instep.engine.stepper import Stepper
+    from instep.engine.update import Update
+    from instep.engine.verify import Verification, verify
+    from instep.engine.window import Window
+    from instep.errors import InstepError, InstepWarning
+    from instep.splits.micro import Micro
+    from instep.trace import Trace
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "InstepError": "instep.errors",
+    "InstepWarning": "instep.errors",
+    "Micro": "instep.splits.micro",
+    "Stepper": "instep.engine.stepper",
+    "Trace": "instep.trace",
+    "Update": "instep.engine.update",
+    "Verification": "instep.engine.verify",
+    "Window": "instep.engine.window",
+    "verify": "instep.engine.verify",
+}
+_MODULES = ("errors", "testing", "trace")
+
+__all__ = [
+    "InstepError",
+    "InstepWarning",
+    "Micro",
+    "Stepper",
+    "Trace",
+    "Update",
+    "Verification",
+    "Window",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return importlib.import_module(f"instep.{name}")
+    if name in _HOME:
+        try:
+            module = importlib.import_module(_HOME[name])
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            message = f"instep.{name} needs torch; install it with: pip install 'instep[torch]'"
+            raise ModuleNotFoundError(message, name="torch") from error
+        return getattr(module, name)
+    message = f"module 'instep' has no attribute {name!r}"
+    raise AttributeError(message)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_MODULES})

@@ -1,0 +1,110 @@
+"""What is refused before anything changes: losses and counts, one call at a time."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from instep.errors import ItemsError, LossError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def on_host(tensor: Tensor) -> bool:
+    """Whether reading this tensor costs no device sync."""
+    return tensor.is_cpu
+
+
+def scalar_loss(loss: object) -> Tensor:
+    """Return the loss as a 0-dim tensor, or say why it is none."""
+    if not isinstance(loss, torch.Tensor):
+        raise LossError(
+            f"the loss is a {type(loss).__name__}, not a tensor.",
+            why="only a tensor with a graph behind it can be backpropagated.",
+            fix="pass what the loss function returned, before .item() or float().",
+            more="loss",
+        )
+    if loss.numel() != 1:
+        raise LossError(
+            f"the loss has shape {tuple(loss.shape)}, not one element.",
+            why="a window adds up scalar losses, each the mean over its items.",
+            fix="reduce it first: loss.mean() with items=loss.numel(), or loss.sum() with "
+            'reduction="sum".',
+            more="loss",
+        )
+    if not loss.requires_grad:
+        raise LossError(
+            "the loss has no graph behind it.",
+            why="it was detached, computed under no_grad, or no parameter that requires a gradient "
+            "took part in it.",
+            fix="compute it from the model's output with gradients on; check requires_grad.",
+            more="loss",
+        )
+    if not loss.dtype.is_floating_point:
+        raise LossError(
+            f"the loss is of type {loss.dtype}.",
+            why="a gradient of a complex loss is not defined without choosing a real part.",
+            fix="return a real number: loss.abs() or loss.real.",
+            more="loss",
+        )
+    return loss if loss.dim() == 0 else loss.reshape(())
+
+
+def count_of(items: object) -> float | Tensor:
+    """Return a count as a number, or as a 0-dim tensor if reading it would sync a device."""
+    if isinstance(items, torch.Tensor):
+        if items.numel() != 1:
+            raise ItemsError(
+                f"items has shape {tuple(items.shape)}, not one element.",
+                why="items is how many samples, tokens or pixels the loss is a mean of.",
+                fix="sum the mask: items=(targets != -100).sum().",
+                more="items",
+            )
+        if not on_host(items):
+            return items.detach().reshape(())
+        items = items.item()
+    return host_count(items)
+
+
+def host_count(items: object) -> float:
+    """Return a count that is already on the host as a checked number."""
+    try:
+        number = float(items)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or isinstance(items, str):
+        raise ItemsError(
+            f"items is {items!r}.",
+            why="items is how many samples, tokens or pixels the loss is a mean of; without it the "
+            "parts of a window cannot be weighed.",
+            fix="pass a number or a 0-dim tensor: items=len(batch), items=(targets != -100).sum().",
+            more="items",
+        )
+    if not (number >= 0 and math.isfinite(number)):
+        raise ItemsError(
+            f"items is {items!r}.",
+            why="a count is zero or more, and finite.",
+            fix="count what the loss averages over; a weight belongs in weight=.",
+            more="items",
+        )
+    return number
+
+
+def host_weight(weight: object) -> float:
+    """Return a term's weight as a finite number."""
+    try:
+        number = float(weight)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ItemsError(
+            f"weight is {weight!r}.",
+            why="a weight multiplies a term of the loss, so it must be a finite number; a weight "
+            "that is learned belongs inside the loss.",
+            fix="pass weight=0.5, or multiply the loss itself.",
+            more="terms",
+        )
+    return number

@@ -1,0 +1,73 @@
+"""What a backward declares: losses, counts and weights, read into rows before anything happens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from instep.engine.checks import count_of, host_weight, scalar_loss
+from instep.errors import ItemsError, LossError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+LOSS = "loss"
+"""The name of the term of a loss that has only one."""
+
+Row = tuple[str, "Tensor", "float | Tensor", float]
+"""Term, loss, items, weight."""
+
+
+def rows_of(
+    loss: object, items: object, weight: object, ahead: Callable[[str], float | None]
+) -> list[Row]:
+    """Return one row per term; where items is missing, `ahead(term)` is the count told ahead."""
+    if isinstance(loss, Mapping):
+        return _rows_of_terms(loss, items, weight, ahead)
+    if items is None:
+        items = ahead(LOSS)
+    return [(LOSS, scalar_loss(loss), count_of(items), host_weight(weight))]
+
+
+def _rows_of_terms(
+    losses: Mapping[str, object],
+    items: object,
+    weight: object,
+    ahead: Callable[[str], float | None],
+) -> list[Row]:
+    if items is not None and not isinstance(items, Mapping):
+        raise ItemsError(
+            "a loss of several terms came with one count.",
+            why="each named term is a mean over items of its own.",
+            fix=f"pass items={{{', '.join(f'{name!r}: ...' for name in losses)}}}.",
+            more="terms",
+        )
+    weights = weight if isinstance(weight, Mapping) else dict.fromkeys(losses, weight)
+    unknown = ({*(items or {})} | {*weights}) - {*losses}
+    if unknown or not losses:
+        what = f"terms {sorted(unknown)} have a count or a weight but no loss."
+        raise ItemsError(
+            what if unknown else "the loss is a mapping without terms.",
+            why=f"the terms of this loss are {sorted(losses)}.",
+            fix="use the same names in loss, items and weight.",
+            more="terms",
+        )
+    rows = []
+    for name, loss in losses.items():
+        count = ahead(name) if items is None else items.get(name)
+        rows.append((name, scalar_loss(loss), count_of(count), host_weight(weights.get(name, 1.0))))
+    return rows
+
+
+def is_sum(reduction: object) -> bool:
+    """Whether a loss is the sum over its items rather than their mean."""
+    if reduction not in ("mean", "sum"):
+        raise LossError(
+            f"reduction is {reduction!r}.",
+            why='a loss is the "mean" over its items or their "sum".',
+            fix='pass reduction="mean" or reduction="sum".',
+            more="loss",
+        )
+    return reduction == "sum"

@@ -1,0 +1,136 @@
+"""The feed: micro-batches drawn from the user's loader, and the position to come back to.
+
+A resumed run must see the batches it would have seen, and draw the random numbers it would have
+drawn. Skipping is by count: put back the random state of the epoch's start, iterate the loader
+anew, drop what was done, then put back the random state of now. That is bit-identical with and
+without workers.
+
+Batches are drawn before they are handed out in two cases only: the first of a window, to know
+whether there is another window, and a whole window, if its items are counted ahead.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from instep.engine import rng
+from instep.errors import StateError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import torch
+
+END = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How to come back: skip what was done, draw again what was drawn and not done, set random."""
+
+    skip: int
+    redraw: list[rng.RandomState]
+    """For each batch drawn and not done: the random state before it was drawn."""
+    random: rng.RandomState
+    """What to put back then; without torch's part where drawing again leads there by itself."""
+    epoch_random: rng.RandomState
+    generators: dict[str, torch.Tensor]
+    """The states, at the epoch's start, of the generators that the loader was given."""
+
+
+class Drawn(NamedTuple):
+    """A batch, and the random state just before it was drawn."""
+
+    batch: Any
+    random: rng.RandomState
+
+
+class Feed:
+    """One pass over a loader."""
+
+    def __init__(self, loader: Iterable[Any], position: Position | None = None) -> None:
+        generators = rng.generators_of(loader)
+        if position is not None:
+            rng.restore(position.epoch_random)
+            for name, state in position.generators.items():
+                generators[name].set_state(state)
+        self._epoch_random = rng.full_state() if position is None else position.epoch_random
+        self._generators = {name: g.get_state() for name, g in generators.items()}
+        self._batches: Iterator[Any] = iter(loader)
+        self._ahead: deque[Drawn] = deque()
+        self._done = 0
+        self._hand: Drawn | None = None
+        self._hand_random: rng.RandomState = {}
+        if position is not None:
+            self._return_to(position)
+
+    def _return_to(self, position: Position) -> None:
+        for _ in range(position.skip):
+            if next(self._batches, END) is END:
+                raise StateError(
+                    f"the loader ended before batch {position.skip}, where the saved run was.",
+                    why="a resumed loop skips the batches that were done, and there are fewer now.",
+                    fix="resume with the loader the state was saved with, or call "
+                    "stepper.discard() to start a new epoch.",
+                    more="resume",
+                )
+        self._done = position.skip
+        for state in position.redraw:
+            rng.restore(state)
+            self._draw()
+        rng.restore(position.random)
+
+    def _draw(self) -> bool:
+        before = rng.torch_state()
+        batch = next(self._batches, END)
+        if batch is END:
+            return False
+        self._ahead.append(Drawn(batch, before))
+        return True
+
+    def draw_ahead(self, batches: int) -> bool:
+        """Draw until so many wait, or the loader ends; return whether any waits."""
+        while len(self._ahead) < batches and self._draw():
+            pass
+        return bool(self._ahead)
+
+    def waiting(self) -> list[Any]:
+        """Return the batches drawn and not yet handed out."""
+        return [drawn.batch for drawn in self._ahead]
+
+    def take(self) -> Any:
+        """Hand out the next batch, or END."""
+        if self._ahead:
+            self._hand_random = rng.torch_state()
+        elif self._draw():
+            self._hand_random = {}
+        else:
+            return END
+        self._hand = self._ahead.popleft()
+        return self._hand.batch
+
+    def finish(self) -> None:
+        """Note that the batch in hand has been worked on: a resumed run does not see it again."""
+        if self._hand is not None:
+            self._hand = None
+            self._done += 1
+
+    @property
+    def in_hand(self) -> bool:
+        """Whether a batch was handed out on which no work was done yet."""
+        return self._hand is not None
+
+    def position(self) -> Position:
+        """Return where a resumed run continues; a batch in hand without work will come again."""
+        now = rng.full_state()
+        redraw = [drawn.random for drawn in self._ahead]
+        if self._hand is not None:
+            redraw.insert(0, self._hand.random)
+            # Whatever torch has drawn since belongs to work that will be done again.
+            now = {
+                **{k: v for k, v in now.items() if k not in ("cpu", "cuda")},
+                **self._hand_random,
+            }
+        return Position(self._done, redraw, now, self._epoch_random, self._generators)

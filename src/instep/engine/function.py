@@ -1,0 +1,67 @@
+"""Function style: the engine owns the split, and calls the user's loss function on each piece."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from instep.errors import LossError
+from instep.splits.micro import Micro
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from instep.engine.precision import Precision
+    from instep.engine.window import Window
+
+
+def run_pieces(
+    window: Window,
+    precision: Precision,
+    batch: Any,
+    loss_fn: Callable[[Any], Any],
+    *,
+    split: int | Micro | None,
+    optimizer: str | None,
+) -> None:
+    """Run every piece of a batch through an open window."""
+    for piece, samples in pieces_of(batch, split):
+        precision.enter()
+        loss, items = read_result(loss_fn(piece), samples)
+        window.backward(loss, items=items, optimizer=optimizer)
+
+
+def pieces_of(batch: Any, split: int | Micro | None) -> list[tuple[Any, int | None]]:
+    """Return the pieces of a batch with their numbers of samples."""
+    if split is None:
+        return [(batch, Micro.samples(batch))]
+    micro = split if isinstance(split, Micro) else Micro(split)
+    return [(piece, Micro.samples(piece)) for piece in micro.pieces(batch)]
+
+
+def read_result(result: Any, samples: int | None) -> tuple[Any, Any]:
+    """Return loss and items, or terms of them, from whatever form the loss function returned."""
+    if isinstance(result, Tensor):
+        if samples is None:
+            raise LossError(
+                "the loss function returned a loss without its items.",
+                why="the batch holds no tensor whose length could be counted instead.",
+                fix="return (loss, items).",
+                more="items",
+            )
+        return result, samples
+    if isinstance(result, tuple) and len(result) == 2:
+        return result
+    if isinstance(result, Mapping) and all(
+        isinstance(term, tuple) and len(term) == 2 for term in result.values()
+    ):
+        losses = {name: term[0] for name, term in result.items()}
+        return losses, {name: term[1] for name, term in result.items()}
+    raise LossError(
+        f"the loss function returned a {type(result).__name__}.",
+        why="it returns loss, (loss, items), or a mapping of terms to (loss, items).",
+        fix="return (loss, items), where the loss is the mean over its items.",
+        more="loss",
+    )

@@ -1,0 +1,221 @@
+"""What a Stepper is built from, checked before it exists."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from instep.engine import gradients as grads
+from instep.errors import SetupError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+ONLY = "optimizer"
+# By name, because importing them would start torch.distributed.
+WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DataParallel")
+
+
+def models_of(model: Any) -> list[nn.Module]:
+    """Return the modules a stepper trains."""
+    given = [model] if isinstance(model, nn.Module) else model
+    models = list(given) if isinstance(given, Iterable) else [given]
+    for module in models:
+        if not isinstance(module, nn.Module):
+            raise SetupError(
+                f"model is a {type(module).__name__}, not a torch.nn.Module.",
+                why="the engine looks at its parameters, their devices and their names.",
+                fix="pass the module, or a list of modules.",
+                more="setup",
+            )
+        wrapper = next((c.__name__ for c in type(module).__mro__ if c.__name__ in WRAPPERS), None)
+        if wrapper is not None:
+            raise SetupError(
+                f"model is wrapped in {wrapper}.",
+                why="it averages gradients over ranks by itself, which is wrong as soon as ranks "
+                "hold different numbers of items; reduction over ranks is not part of this "
+                "release.",
+                fix="pass the plain module, on one process.",
+                more="setup",
+            )
+    return models
+
+
+def optimizers_of(optimizer: Any) -> dict[str, Optimizer]:
+    """Return the optimizers by name, each one usable and no parameter in two of them."""
+    named = dict(optimizer) if isinstance(optimizer, Mapping) else {ONLY: optimizer}
+    owner: dict[int, str] = {}
+    for name, candidate in named.items():
+        _require_optimizer(name, candidate)
+        for parameter in {id(p): p for p in grads.parameters_of(candidate)}.values():
+            other = owner.setdefault(id(parameter), name)
+            if other != name:
+                raise SetupError(
+                    f"a parameter of shape {tuple(parameter.shape)} is in {other!r} and in "
+                    f"{name!r}.",
+                    why="both would update it, from gradients that each of them normalises and "
+                    "clears.",
+                    fix="give each parameter to one optimizer; use parameter groups for different "
+                    "rates.",
+                    more="several-optimizers",
+                )
+    if not named:
+        raise SetupError(
+            "no optimizer was given.",
+            why="a window ends with an update.",
+            fix="pass an optimizer, or a mapping of names to optimizers.",
+            more="setup",
+        )
+    return named
+
+
+def _require_optimizer(name: object, optimizer: Any) -> None:
+    if not isinstance(name, str) or not name:
+        raise SetupError(
+            f"an optimizer is named {name!r}.",
+            why="its name is used in window.backward(..., optimizer=name) and in results.",
+            fix='name it with a string: {"generator": ..., "discriminator": ...}.',
+            more="several-optimizers",
+        )
+    if not all(hasattr(optimizer, part) for part in ("param_groups", "step", "state_dict")):
+        raise SetupError(
+            f"{name} is a {type(optimizer).__name__}, not an optimizer.",
+            why="it has no parameter groups to update.",
+            fix="pass a torch.optim.Optimizer, or a mapping of names to optimizers.",
+            more="setup",
+        )
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise SetupError(
+            f"{type(optimizer).__name__} evaluates the loss itself, through a closure.",
+            why="it calls forward and backward several times per update, so there is no window "
+            "whose gradient it could be given.",
+            fix="use an optimizer that steps from gradients (SGD, AdamW, ...), or run this one "
+            "without instep.",
+            more="closures",
+        )
+
+
+def require_same_devices(models: Iterable[nn.Module], optimizers: Mapping[str, Optimizer]) -> None:
+    """Refuse parameters that were moved or replaced after their optimizer was built."""
+    names = {id(p): n for model in models for n, p in model.named_parameters()}
+    devices = {p.device for model in models for p in model.parameters()}
+    for name, optimizer in optimizers.items():
+        for parameter in grads.parameters_of(optimizer):
+            known = names.get(id(parameter))
+            if known is None and devices and parameter.device not in devices:
+                _refuse_devices(
+                    f"{name!r} holds a parameter on {parameter.device}; the model is on "
+                    f"{', '.join(map(str, sorted(devices, key=str)))}.",
+                )
+            for key, value in optimizer.state.get(parameter, {}).items():
+                if _belongs(value, parameter) and value.device != parameter.device:
+                    _refuse_devices(
+                        f"parameter {known!r} is on {parameter.device}, its {key} in {name!r} on "
+                        f"{value.device}.",
+                    )
+
+
+def _belongs(value: object, parameter: Tensor) -> bool:
+    # Step counters stay on the CPU by design; only what has the parameter's shape must follow it.
+    return isinstance(value, torch.Tensor) and value.dim() > 0 and value.shape == parameter.shape
+
+
+def _refuse_devices(what: str) -> None:
+    raise SetupError(
+        what,
+        why="the model was moved or its parameters were replaced after the optimizer was built or "
+        "loaded, so the optimizer would update something else.",
+        fix="move the model first, then build the optimizer and load its state.",
+        more="devices",
+    )
+
+
+def schedulers_of(scheduler: Any, optimizers: Mapping[str, Optimizer]) -> dict[str, list[Any]]:
+    """Return the schedulers of each optimizer; each knows its own."""
+    given = [] if scheduler is None else scheduler
+    if isinstance(given, Mapping):
+        given = list(given.values())
+    listed = list(given) if isinstance(given, list | tuple) else [given]
+    by_name: dict[str, list[Any]] = {name: [] for name in optimizers}
+    for one in listed:
+        if isinstance(one, ReduceLROnPlateau):
+            raise SetupError(
+                "ReduceLROnPlateau cannot count updates.",
+                why="each of its steps needs a measured metric, which a window does not have.",
+                fix="leave it out of Stepper and call its step(metric) after your evaluation.",
+                more="schedulers",
+            )
+        if not callable(getattr(one, "step", None)):
+            raise SetupError(
+                f"scheduler is a {type(one).__name__} without step().",
+                why="it is stepped once after every update.",
+                fix="pass a torch.optim.lr_scheduler, or a list of them.",
+                more="schedulers",
+            )
+        owner = getattr(one, "optimizer", None)
+        names = [name for name, optimizer in optimizers.items() if optimizer is owner]
+        if not names and owner is None and len(optimizers) == 1:
+            names = list(optimizers)
+        if not names:
+            raise SetupError(
+                f"the optimizer of a {type(one).__name__} is not in this stepper.",
+                why="a scheduler advances when its own optimizer has updated.",
+                fix="build the scheduler from an optimizer that is passed to Stepper.",
+                more="schedulers",
+            )
+        by_name[names[0]].append(one)
+    return by_name
+
+
+def limits_of(limit: Any, option: str, names: Iterable[str]) -> dict[str, float | None]:
+    """Return a clipping limit per optimizer."""
+    names = list(names)
+    given = dict(limit) if isinstance(limit, Mapping) else dict.fromkeys(names, limit)
+    unknown = sorted(set(given) - set(names))
+    for name, value in given.items():
+        if value is not None and not (isinstance(value, int | float) and value > 0):
+            raise SetupError(
+                f"{option} is {value!r}{f' for {name}' if len(names) > 1 else ''}.",
+                why="it is the largest norm or value that a gradient keeps: a positive number.",
+                fix=f"pass {option}=1.0, or leave it out; {option}=math.inf only measures.",
+                more="clipping",
+            )
+    if unknown:
+        raise SetupError(
+            f"{option} names {unknown}, which are not optimizers of this stepper.",
+            why=f"it has {names}.",
+            fix="use the names the optimizers were given.",
+            more="clipping",
+        )
+    return {name: given.get(name) for name in names}
+
+
+def sizes_of(size: Any, names: Iterable[str]) -> dict[str, int]:
+    """Return the window size of each optimizer, in micro-batches."""
+    names = list(names)
+    given = dict(size) if isinstance(size, Mapping) else dict.fromkeys(names, size)
+    for name in names:
+        value = given.get(name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise SetupError(
+                f"size is {value!r}{f' for {name}' if len(names) > 1 else ''}.",
+                why="it is how many micro-batches one update is made of.",
+                fix="pass size=8, or a mapping with a size for each optimizer.",
+                more="window-size",
+            )
+    if set(given) - set(names):
+        raise SetupError(
+            f"size names {sorted(set(given) - set(names))}, which are not optimizers of this "
+            f"stepper.",
+            why=f"it has {names}.",
+            fix="use the names the optimizers were given.",
+            more="window-size",
+        )
+    return {name: given[name] for name in names}

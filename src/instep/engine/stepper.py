@@ -1,0 +1,180 @@
+"""`Stepper`: the user's object. It checks the parts, starts loops, and saves where it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from instep.engine import setup, state
+from instep.engine.core import Core
+from instep.engine.function import run_pieces
+from instep.engine.lane import Lane
+from instep.engine.loop import Loop
+from instep.engine.precision import Precision
+from instep.engine.recorder import Recorder
+from instep.engine.scaling import Scaling
+from instep.engine.window import Window
+from instep.engine.windows import OnExit, Windows
+from instep.errors import SetupError, WindowError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from torch import nn
+    from torch.optim import Optimizer
+
+    from instep.engine.update import Update
+    from instep.splits.micro import Micro
+    from instep.trace import Trace
+
+
+class Stepper:
+    """Train in windows: one exact update each, however the work is split.
+
+    >>> import torch, instep
+    >>> model = torch.nn.Linear(2, 1)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> stepper = instep.Stepper(model, optimizer, clip_norm=1.0)
+    >>> batches = [torch.ones(3, 2), torch.ones(3, 2), torch.ones(1, 2)]    # ragged
+    >>> for window in stepper.windows(batches, size=2):
+    ...     for x in window:
+    ...         window.backward(model(x).square().mean(), items=len(x))
+    ...     print(window.items, window.skipped)
+    6.0 None
+    1.0 None
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | Sequence[nn.Module],
+        optimizer: Optimizer | Mapping[str, Optimizer],
+        *,
+        scheduler: object = None,
+        clip_norm: float | Mapping[str, float] | None = None,
+        clip_value: float | Mapping[str, float] | None = None,
+        precision: Literal["fp32", "bf16", "fp16"] = "fp32",
+        scaler: torch.amp.GradScaler | None = None,
+        accumulate_in: torch.dtype | None = torch.float32,
+        keep_grads: bool = False,
+        empty: Literal["skip", "raise"] = "skip",
+        trace: Trace | None = None,
+    ) -> None:
+        self.models = setup.models_of(model)
+        self.optimizers = setup.optimizers_of(optimizer)
+        setup.require_same_devices(self.models, self.optimizers)
+        schedulers = setup.schedulers_of(scheduler, self.optimizers)
+        norms = setup.limits_of(clip_norm, "clip_norm", self.optimizers)
+        values = setup.limits_of(clip_value, "clip_value", self.optimizers)
+        if any(norms[name] is not None and values[name] is not None for name in norms):
+            raise SetupError(
+                "clip_norm and clip_value were both given.",
+                why="a gradient is clipped once, by its norm or by its values.",
+                fix="pass one of them.",
+                more="clipping",
+            )
+        if empty not in ("skip", "raise"):
+            raise SetupError(
+                f"empty is {empty!r}.",
+                why="a window without items is skipped or raises.",
+                fix='pass empty="skip" or empty="raise".',
+                more="empty-window",
+            )
+        kinds = [p.device.type for module in self.models for p in module.parameters()]
+        region = Precision(precision, kinds)
+        if precision == "fp16" and scaler is None:
+            scaler = torch.amp.GradScaler(kinds[0] if kinds else "cpu")
+        self.scaler = scaler
+        scaling = Scaling(scaler)
+        lanes = {}
+        for name, one in self.optimizers.items():
+            alone = len(self.optimizers) == 1
+            lane = Lane(name, one, scaling, alone=alone, accumulate_in=accumulate_in)
+            lane.schedulers = schedulers[name]
+            lane.clip_norm, lane.clip_value = norms[name], values[name]
+            lanes[name] = lane
+        recorder = None if trace is None else Recorder(trace)
+        self._core = Core(lanes, scaling, region, keep_grads, empty == "raise", recorder)
+        self._loop = Loop(self._core)
+
+    def windows(
+        self,
+        loader: Iterable[Any],
+        *,
+        size: int | Mapping[str, int],
+        count: Callable[[Any], object] | None = None,
+        on_exit: OnExit = "discard",
+    ) -> Windows:
+        """Iterate a loader in windows of `size` micro-batches; the last one may be shorter.
+
+        `count(batch)` tells a batch's items ahead of its backward: a number, or one per named term.
+        Each window's batches are then drawn ahead, and losses with several denominators need no
+        buffer of their own.
+        """
+        sizes = setup.sizes_of(size, self.optimizers)
+        return Windows(self._loop, loader, sizes=sizes, count=count, on_exit=on_exit)
+
+    def window(self) -> Window:
+        """Open one window by hand: `with stepper.window() as window:` updates at its end.
+
+        For work that comes without a loader, such as the patches of one image.
+        """
+        resumed = self._loop.resume(None)
+        return self._loop.open(Window(self._core, index=self._loop.index), resumed)
+
+    def step(
+        self,
+        batch: Any,
+        loss_fn: Callable[[Any], Any],
+        *,
+        split: int | Micro | None = None,
+        optimizer: str | None = None,
+    ) -> Update:
+        """Make one update from a whole batch, in pieces of `split` samples.
+
+        `loss_fn(piece)` returns the mean loss of the piece's samples, or `(loss, items)`, or a
+        mapping of named terms to `(loss, items)`.
+        """
+        if self._loop.pending is not None and self._loop.pending.has_open_window:
+            raise WindowError(
+                "a loaded state waits in the middle of a window.",
+                why="a step now would mix with its gradients.",
+                fix="continue it with stepper.windows(...), or call stepper.discard().",
+                more="resume",
+            )
+        self._loop.pending = None
+        self._core.lane(optimizer)
+        with self.window() as window:
+            run_pieces(
+                window, self._core.precision, batch, loss_fn, split=split, optimizer=optimizer
+            )
+        wanted = self._core.lane(optimizer).name
+        return next(update for update in window.updates if update.optimizer == wanted)
+
+    @property
+    def is_in_window(self) -> bool:
+        """Whether a window is open now."""
+        return self._loop.window is not None and self._loop.window.is_open
+
+    def discard(self) -> None:
+        """Throw away the open window, or a loaded one that was not continued."""
+        self._loop.abandon()
+        self._loop.pending = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything the stepper owns, at any point: between windows or inside one.
+
+        Model, optimizer and scheduler are saved beside it, by their own `state_dict()`.
+        """
+        return state.save(self._loop)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from a saved state: the next loop over the same loader goes on where it was.
+
+        Random states are put back, so load it last.
+        """
+        state.load(self._loop, state_dict)
+
+    def __repr__(self) -> str:
+        names = ", ".join(f"{n}={type(o).__name__}" for n, o in self.optimizers.items())
+        return f"Stepper({names}, precision={self._core.precision.name!r})"

@@ -1,0 +1,106 @@
+"""What the backwards of one term declared: losses, counts and weights, until the close reads them.
+
+Numbers that live on a device stay there. Nothing is read, multiplied or added per micro-batch; the
+close fetches everything at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from instep.engine.arithmetic import Part, reference
+from instep.engine.gradients import to_host
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Number = float | Tensor
+
+
+class Declared(NamedTuple):
+    """One backward as it was declared; `is_sum` says the loss was a sum over its items already."""
+
+    loss: Number
+    items: Number
+    weight: float
+    is_sum: bool
+
+
+class Tally:
+    """The declarations of one term in one window, and the reference of its gradients."""
+
+    __slots__ = ("declared", "reference")
+
+    def __init__(self, known_reference: float | None) -> None:
+        self.declared: list[Declared] = []
+        self.reference: Number | None = known_reference
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a reference was chosen."""
+        return self.reference is not None
+
+    def share(self, items: Number, *, is_sum: bool) -> Number:
+        """Return items / reference, choosing the reference at the first count that is not zero."""
+        if isinstance(items, Tensor):
+            return self._device_share(items, is_sum=is_sum)
+        known = self.reference
+        if known is None:
+            known = self.reference = reference(items)
+        return (1.0 if is_sum else items) / known
+
+    def _device_share(self, items: Tensor, *, is_sum: bool) -> Tensor:
+        # An int tensor times a Python float is float32: right to 24 bits only. Counts are exact in
+        # float64, and devices without it (mps) have no float64 losses to be exact for either.
+        wide = torch.float32 if items.device.type == "mps" else torch.float64
+        items = items.to(wide)
+        known = self.reference
+        if known is None:
+            known = items.new_zeros(())
+        if isinstance(known, Tensor):
+            # Only in a stepper's first window, and only if its first count is on a device.
+            nearest = torch.exp2(torch.round(torch.log2(items)))
+            known = torch.where((known > 0) | (items <= 0), known, nearest)
+            self.reference = known
+            known = torch.where(known > 0, known, 1.0)
+        return (torch.ones_like(items) if is_sum else items) / known
+
+
+class Reading(NamedTuple):
+    """Everything a close needs to know, on the host."""
+
+    parts: dict[str, list[Part]]
+    references: dict[str, float]
+    extra: list[float]
+
+
+def read(tallies: dict[str, Tally], extra: Sequence[Tensor]) -> Reading:
+    """Fetch all tallies, and some more scalars, with one sync per device that holds any of them."""
+    pending: list[Tensor] = list(extra)
+    for tally in tallies.values():
+        pending.extend(
+            n for d in tally.declared for n in (d.loss, d.items) if isinstance(n, Tensor)
+        )
+        if isinstance(tally.reference, Tensor):
+            pending.append(tally.reference)
+    fetched = iter(to_host(pending))
+    numbers = [next(fetched) for _ in extra]
+
+    def host(value: Number) -> float:
+        return next(fetched) if isinstance(value, Tensor) else value
+
+    parts: dict[str, list[Part]] = {}
+    references: dict[str, float] = {}
+    for name, tally in tallies.items():
+        # A device loss or count is fetched in the order it was queued above: loss, items, ...
+        rows = [(host(d.loss), host(d.items), d.weight, d.is_sum) for d in tally.declared]
+        parts[name] = [
+            Part(loss=loss, multiplier=weight if is_sum else weight * items, items=items)
+            for loss, items, weight, is_sum in rows
+        ]
+        known = tally.reference
+        references[name] = (host(known) if known is not None else 0.0) or 1.0
+    return Reading(parts, references, numbers)

@@ -1,0 +1,187 @@
+"""`verify`: does splitting a batch change its gradient? Answered by trying, in float64."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from instep.engine import gradients as grads
+from instep.engine import rng
+from instep.engine.function import pieces_of, read_result
+from instep.engine.reference import relative_error, relative_errors
+from instep.engine.stepper import Stepper
+from instep.errors import LossError, WindowError
+from instep.splits.micro import Micro
+from instep.splits.tree import rebuild
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from torch import Tensor, nn
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What `verify` found: the relative gradient error of each parameter, split against whole."""
+
+    errors: Mapping[str, float]
+    loss_whole: float
+    loss_split: float
+    pieces: int
+    notes: tuple[str, ...]
+    tolerance: float = 1e-9
+
+    @property
+    def worst(self) -> float:
+        """The largest error of any parameter."""
+        return max(self.errors.values(), default=0.0)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the split makes no difference beyond rounding."""
+        return self.worst <= self.tolerance
+
+    def __str__(self) -> str:
+        verdict = "the same gradient" if self.ok else "NOT the same gradient"
+        lines = [f"whole and in {self.pieces} pieces: {verdict} (worst {self.worst:.1e})"]
+        width = max((len(name) for name in self.errors), default=0)
+        for name, error in sorted(self.errors.items(), key=lambda pair: -pair[1]):
+            lines.append(f"  {name:<{width}}  {error:.1e}")
+        lines.append(f"  loss: {self.loss_whole:.9g} whole, {self.loss_split:.9g} split")
+        lines.extend(f"  note: {note}" for note in self.notes)
+        return "\n".join(lines)
+
+
+def verify(
+    stepper: Stepper,
+    batch: Any,
+    loss_fn: Callable[[Any], Any],
+    *,
+    split: int | Micro | None = None,
+    tolerance: float = 1e-9,
+) -> Verification:
+    """Replay one window whole and split, in float64, and compare the gradients.
+
+    `loss_fn` is the one for `stepper.step`. Nothing is updated: parameters, buffers, gradients,
+    random state and training mode are as before. Dropout is off for the comparison.
+    """
+    if stepper.is_in_window:
+        raise WindowError(
+            "verify() inside a window.",
+            why="it needs the parameters for a window of its own.",
+            fix="call it before the loop.",
+            more="verify",
+        )
+    samples = Micro.samples(batch)
+    if split is None:
+        # Uneven on purpose: equal pieces would hide a mean of means.
+        split = max(1, -(-(samples or 1) * 2 // 5))
+    with _float64(stepper) as named:
+        notes = _notes(stepper.models)
+        wide = rebuild(batch, _double)
+        whole, loss_whole = _whole(list(named.values()), loss_fn, wide)
+        again, _ = _whole(list(named.values()), loss_fn, wide)
+        if relative_error(again, whole) > tolerance:
+            notes.append("the loss is random: two runs on the whole batch differ as well.")
+        update, halves = _split(stepper, list(named.values()), loss_fn, wide, split)
+        expected = dict(zip(named, whole, strict=True))
+        errors = relative_errors(dict(zip(named, halves, strict=True)), expected)
+    pieces = len(pieces_of(batch, split))
+    return Verification(errors, loss_whole, update, pieces, tuple(notes), tolerance)
+
+
+def _whole(
+    parameters: list[Tensor], loss_fn: Callable[[Any], Any], batch: Any
+) -> tuple[list[Tensor | None], float]:
+    result, _ = read_result(loss_fn(batch), Micro.samples(batch))
+    losses = list(result.values()) if isinstance(result, dict) else [result]
+    total = torch.stack([loss.reshape(()) for loss in losses]).sum()
+    if not total.requires_grad:
+        raise LossError(
+            "the loss has no graph behind it.",
+            why="no parameter that requires a gradient took part in it.",
+            fix="compute it from the stepper's model with gradients on.",
+            more="loss",
+        )
+    found = torch.autograd.grad(total, parameters, allow_unused=True)
+    return list(found), float(total.detach())
+
+
+def _split(
+    stepper: Stepper,
+    parameters: list[Tensor],
+    loss_fn: Callable[[Any], Any],
+    batch: Any,
+    split: int | Micro,
+) -> tuple[float, list[Tensor | None]]:
+    """Run a real window over the pieces; a rate of 0 leaves the parameters as they are."""
+    still = torch.optim.SGD(parameters, lr=0.0)
+    probe = Stepper(stepper.models, still, keep_grads=True)
+    update = probe.step(batch, loss_fn, split=split)
+    return update.loss, [parameter.grad for parameter in parameters]
+
+
+def _double(value: Any) -> Any:
+    is_real = isinstance(value, torch.Tensor) and value.dtype.is_floating_point
+    return value.double() if is_real else value
+
+
+def _notes(models: list[nn.Module]) -> list[str]:
+    notes = []
+    for model in models:
+        for name, module in model.named_modules():
+            if isinstance(module, _BatchNorm) and module.training:
+                notes.append(
+                    f"{name or type(module).__name__} is a {type(module).__name__} in training "
+                    "mode: its statistics are those of a piece, so no split of it is exact."
+                )
+    return notes
+
+
+@contextlib.contextmanager
+def _float64(stepper: Stepper) -> Iterator[dict[str, Tensor]]:
+    """Lend the parameters and buffers in float64, dropout off; put everything back after."""
+    random = rng.full_state()
+    owned = {id(p): p for o in stepper.optimizers.values() for p in grads.parameters_of(o)}
+    modules = [module for model in stepper.models for module in model.modules()]
+    names = {id(p): n for model in stepper.models for n, p in model.named_parameters()}
+    named = {
+        names.get(key, f"parameter {index}"): parameter
+        for index, (key, parameter) in enumerate(owned.items())
+        if parameter.requires_grad
+    }
+    buffers = [b for m in modules for b in m.buffers(recurse=False)]
+    held = [p for model in stepper.models for p in model.parameters()] + list(owned.values())
+    tensors = list({id(t): t for t in [*held, *buffers]}.values())
+    saved = [(t, t.data, t.grad) for t in tensors]
+    dropouts = [m for m in modules if isinstance(m, _DropoutNd) and m.training]
+    try:
+        for tensor in tensors:
+            tensor.grad = None
+            tensor.data = (
+                tensor.data.double() if tensor.is_floating_point() else tensor.data.clone()
+            )
+            _follow_dtype(tensor)
+        for module in dropouts:
+            module.training = False
+        yield named
+    finally:
+        for tensor, data, gradient in saved:
+            tensor.grad = None
+            tensor.data = data
+            _follow_dtype(tensor)
+            tensor.grad = gradient
+        for module in dropouts:
+            module.training = True
+        rng.restore(random)
+
+
+def _follow_dtype(tensor: Tensor) -> None:
+    # A gradient type that was demanded for the old type would round or refuse gradients of the new.
+    if tensor.requires_grad and tensor.is_leaf and tensor.grad_dtype != tensor.dtype:
+        tensor.grad_dtype = None

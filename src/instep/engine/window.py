@@ -1,0 +1,331 @@
+"""A window: everything between two updates, as the user holds it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from torch import Tensor
+
+from instep.engine.declare import is_sum, rows_of
+from instep.engine.feed import END
+from instep.engine.states import State, require
+from instep.errors import WindowError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import TracebackType
+
+    from instep.engine.core import Core
+    from instep.engine.declare import Row
+    from instep.engine.feed import Feed
+    from instep.engine.lane import Lane
+    from instep.engine.recorder import Recorder
+    from instep.engine.update import Skipped, Update
+
+Counts = Mapping[str, float]
+
+
+class Window:
+    """One window: iterate its micro-batches, call `backward` for each, read the result after.
+
+    Windows come from `stepper.windows(...)`, one per update, or from `with stepper.window()`.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        *,
+        index: int,
+        sizes: Mapping[str, int] | None = None,
+        feed: Feed | None = None,
+        taken: int = 0,
+        counts: Sequence[Counts] | None = None,
+    ) -> None:
+        self.index = index
+        self._core = core
+        self._sizes = sizes
+        self._feed = feed
+        self._taken = taken
+        self._counts = counts
+        self._frame = math.lcm(*sizes.values()) if sizes else 0
+        self._only = next(iter(core.lanes.values())) if len(core.lanes) == 1 else None
+        self._updates: list[Update] = []
+        self._state = State.OPEN
+        self._is_iterated = False
+
+    # -- the inner loop ------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Any]:
+        require(self._state, "iterate")
+        if self._feed is None or self._is_iterated:
+            raise WindowError(
+                "this window has no micro-batches to iterate.",
+                why="it was opened by hand."
+                if self._feed is None
+                else "they were handed out already.",
+                fix="iterate the windows of stepper.windows(loader, size=...), each once.",
+                more="window-states",
+            )
+        self._is_iterated = True
+        return self._micro_batches(self._feed)
+
+    def _micro_batches(self, feed: Feed) -> Iterator[Any]:
+        precision = self._core.precision
+        try:
+            # A window that was saved after its last backward has nothing left but its close.
+            self._end_micro_batch()
+            while self._state is State.OPEN and self._taken < self._frame:
+                batch = feed.take()
+                if batch is END:
+                    break
+                self._begin_micro_batch()
+                precision.enter()
+                yield batch
+                precision.leave()
+                feed.finish()
+                self._end_micro_batch()
+            if self._state is State.OPEN:
+                self._close_all()
+        finally:
+            precision.leave()
+
+    def _begin_micro_batch(self) -> None:
+        for lane in self._core.lanes.values():
+            if not lane.is_open:
+                self.open_lane(lane)
+            lane.micro_batches += 1
+        self._taken += 1
+        if self._core.recorder is not None:
+            self._core.recorder.drawn()
+
+    def _end_micro_batch(self) -> None:
+        if self._state is State.OPEN:
+            due = [
+                lane for lane in self._core.lanes.values() if lane.is_open and self._is_due(lane)
+            ]
+            if due or self._core.scaling.pending:
+                self._close_lanes(due)
+                self._core.settle()
+
+    def open_lane(self, lane: Lane) -> None:
+        """Begin a lane's next window inside this one, with its counts if they are known ahead."""
+        size = self._sizes[lane.name] if self._sizes else None
+        totals = None
+        if self._counts is not None and size is not None:
+            ahead = self._counts[self._taken : self._taken + size]
+            names = {name for counts in ahead for name in counts}
+            totals = {n: math.fsum(counts.get(n, 0.0) for counts in ahead) for n in names}
+        lane.open(totals)
+        if self._core.recorder is not None:
+            self._core.recorder.opened(lane, size)
+
+    def _is_due(self, lane: Lane) -> bool:
+        return self._sizes is not None and lane.micro_batches >= self._sizes[lane.name]
+
+    # -- what the user calls -------------------------------------------------------------------
+
+    def backward(
+        self,
+        loss: Tensor | Mapping[str, Tensor],
+        *,
+        items: object = None,
+        weight: float | Mapping[str, float] = 1.0,
+        reduction: Literal["mean", "sum"] = "mean",
+        optimizer: str | None = None,
+        retain_graph: bool = False,
+    ) -> None:
+        """Backpropagate a loss that is the mean over `items` items (or their sum, if so said).
+
+        A loss with several denominators is a mapping of named terms, with a mapping of items.
+        """
+        core = self._core
+        lane = self._only if optimizer is None else None
+        if self._state is not State.OPEN or lane is None or not lane.is_open:
+            lane = self._open_lane_named(optimizer)
+        summed = is_sum(reduction)
+        rows = rows_of(loss, items, weight, self._items_ahead)
+        was_inside = core.precision.leave()
+        try:
+            lane.backward(rows, is_sum=summed, retain_graph=retain_graph)
+        except BaseException:
+            self._discard("exception")
+            raise
+        if self._feed is None:
+            lane.micro_batches += 1
+        else:
+            self._feed.finish()
+        if was_inside:
+            core.precision.enter()
+        if core.recorder is not None:
+            self._record(core.recorder, lane, rows, summed=summed)
+
+    def due(self, optimizer: str | None = None) -> bool:
+        """Whether this optimizer's window is full, so that it closes with this micro-batch."""
+        require(self._state, "due")
+        lane = self._core.lane(optimizer)
+        return lane.is_open and self._is_due(lane)
+
+    def close(self, optimizer: str | None = None) -> None:
+        """Update now: one optimizer by name, or all and so end the window before its loop does."""
+        require(self._state, "close")
+        was_inside = self._core.precision.leave()
+        if optimizer is not None:
+            # The loss scale waits for the end of the micro-batch: other optimizers may still close.
+            self._close_lanes([self._open_lane_named(optimizer)])
+            if self._feed is None:
+                self._core.settle()
+            if was_inside:
+                self._core.precision.enter()
+        else:
+            self._close_all()
+
+    def discard(self) -> None:
+        """Throw the window away: gradients cleared, no update."""
+        require(self._state, "discard")
+        self._discard("discarded")
+
+    # -- what it was -----------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether gradients can still be added."""
+        return self._state is State.OPEN
+
+    @property
+    def updates(self) -> tuple[Update, ...]:
+        """Every update that this window made, in order, skipped ones included."""
+        return tuple(self._updates)
+
+    @property
+    def update(self) -> Update:
+        """The one update of this window."""
+        return self._result("update")
+
+    @property
+    def loss(self) -> float:
+        """The loss of the whole window, not of a piece of it."""
+        return self._result("loss").loss
+
+    @property
+    def losses(self) -> dict[str, float]:
+        """The loss of each named term over the whole window."""
+        return self._result("losses").losses
+
+    @property
+    def items(self) -> float:
+        """Items the loss is a mean of."""
+        return self._result("items").items
+
+    @property
+    def grad_norm(self) -> float:
+        """Norm of the window's gradient, before clipping."""
+        return self._result("grad_norm").grad_norm
+
+    @property
+    def skipped(self) -> Skipped | None:
+        """None if the parameters were updated, else "empty" or "non-finite"."""
+        return self._result("skipped").skipped
+
+    def __repr__(self) -> str:
+        return f"Window({self.index}, {self._state.value}, {self._taken} micro-batches)"
+
+    def __enter__(self) -> Self:
+        require(self._state, "backward")
+        self._core.precision.enter()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self._core.precision.leave()
+        if self._state is State.OPEN:
+            if kind is None:
+                self._close_all()
+            else:
+                self._discard("exception")
+
+    # -- how ------------------------------------------------------------------------------------
+
+    def _result(self, call: str) -> Update:
+        require(self._state, call)
+        if len(self._updates) == 1:
+            return self._updates[0]
+        raise WindowError(
+            f"{call} is not one number: this window made {len(self._updates)} updates.",
+            why="several optimizers closed in it, or one of them more than once.",
+            fix="read window.updates; each has .optimizer, .loss and .grad_norm.",
+            more="several-optimizers",
+        )
+
+    def _open_lane_named(self, optimizer: str | None) -> Lane:
+        require(self._state, "backward")
+        lane = self._core.lane(optimizer)
+        if not lane.is_open:
+            raise WindowError(
+                f"the window of {lane.name!r} is not open.",
+                why="it was closed in this micro-batch; its next one opens with the next.",
+                fix="call backward before close, once per optimizer and micro-batch.",
+                more="several-optimizers",
+            )
+        return lane
+
+    def _items_ahead(self, term: str) -> float | None:
+        if self._counts is None or not self._taken:
+            return None
+        return self._counts[self._taken - 1].get(term)
+
+    def _close_lanes(self, lanes: Sequence[Lane]) -> None:
+        try:
+            updates = self._core.close(lanes)
+        except BaseException:
+            self._discard("exception")
+            raise
+        self._updates += updates
+        try:
+            self._core.complain_if_empty(updates)
+        except WindowError:
+            self._discard("empty")
+            raise
+
+    def _close_all(self) -> None:
+        lanes = [lane for lane in self._core.lanes.values() if lane.is_open]
+        if self._sizes is None and self._only is None:
+            # Opened by hand for several optimizers: those that were not used have nothing to end.
+            for lane in lanes:
+                if not lane.is_touched:
+                    lane.end()
+            lanes = [lane for lane in lanes if lane.is_open]
+        self._close_lanes(lanes)
+        self._core.settle()
+        self._state = State.CLOSED
+
+    def _discard(self, reason: str) -> None:
+        self._core.precision.leave()
+        self._core.discard(self._core.lanes.values(), reason)
+        self._state = State.DISCARDED
+
+    def _record(self, recorder: Recorder, lane: Lane, rows: Sequence[Row], *, summed: bool) -> None:
+        for term, _, items, weight in rows:
+            known = None if isinstance(items, Tensor) else items
+            scaled = self._core.scaling.enabled
+            recorder.backward(lane, term, items=known, weight=weight, is_sum=summed, scaled=scaled)
+
+    @property
+    def was_iterated(self) -> bool:
+        """Whether its inner loop was begun."""
+        return self._is_iterated
+
+    @property
+    def taken(self) -> int:
+        """Micro-batches handed out so far."""
+        return self._taken
+
+    @property
+    def sizes(self) -> Mapping[str, int] | None:
+        """Micro-batches per update of each optimizer; None for a window opened by hand."""
+        return self._sizes

@@ -1,0 +1,158 @@
+"""The outer loop: windows over a loader, one update each, and what leaving it early does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sized
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from instep.engine.checks import count_of
+from instep.engine.declare import LOSS
+from instep.engine.feed import Feed
+from instep.engine.gradients import to_host
+from instep.engine.window import Window
+from instep.errors import SetupError, WindowError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from types import TracebackType
+
+    from torch import Tensor
+
+    from instep.engine.loop import Loop
+    from instep.engine.window import Counts
+
+OnExit = Literal["discard", "flush"]
+
+
+class Windows:
+    """Iterate it for windows; enter it with `with` to choose what leaving early does.
+
+    A plain `for` cannot tell `break` from an exception, so an abandoned one discards the open
+    window.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        loader: Iterable[Any],
+        *,
+        sizes: Mapping[str, int],
+        count: Callable[[Any], object] | None,
+        on_exit: OnExit,
+    ) -> None:
+        if on_exit not in ("discard", "flush"):
+            raise SetupError(
+                f"on_exit is {on_exit!r}.",
+                why='a window left early is thrown away ("discard") or updated with what it has '
+                '("flush").',
+                fix='pass on_exit="discard" or on_exit="flush".',
+                more="leaving-early",
+            )
+        self._loop = loop
+        self._loader = loader
+        self._sizes = sizes
+        self._frame = math.lcm(*sizes.values())
+        self._count = count
+        self._on_exit = on_exit
+        self._is_managed = False
+
+    def __len__(self) -> int:
+        """Windows in one pass, if the loader knows its length."""
+        if not isinstance(self._loader, Sized):
+            message = f"{type(self._loader).__name__} has no length, so its windows have none"
+            raise TypeError(message)
+        return math.ceil(len(self._loader) / self._frame)
+
+    def __iter__(self) -> Iterator[Window]:
+        if self._on_exit == "flush" and not self._is_managed:
+            raise WindowError(
+                'on_exit="flush" needs `with`.',
+                why="a plain for loop cannot tell a break from an exception, so nothing can be "
+                "updated safely after it was left.",
+                fix='with stepper.windows(..., on_exit="flush") as windows: for window in windows: '
+                "...",
+                more="leaving-early",
+            )
+        return self._windows()
+
+    def _windows(self) -> Iterator[Window]:
+        loop = self._loop
+        resumed = loop.resume(self._sizes)
+        ahead = self._frame if self._count is not None else 1
+        try:
+            feed = loop.feed = Feed(self._loader, resumed.position if resumed else None)
+            # A saved window may have had its last batch already: it comes first, whatever is left.
+            taken = resumed.taken if resumed else 0
+            has_more = feed.draw_ahead(max(ahead - taken, 0)) if ahead > 1 else feed.draw_ahead(1)
+            while has_more or (resumed is not None and resumed.has_open_window):
+                window = loop.open(
+                    Window(
+                        loop.core,
+                        index=loop.index,
+                        sizes=self._sizes,
+                        feed=feed,
+                        taken=taken,
+                        counts=self._counts(feed, taken),
+                    ),
+                    resumed,
+                )
+                resumed, taken = None, 0
+                yield window
+                self._leave(window)
+                has_more = feed.draw_ahead(ahead)
+            loop.finish()
+        finally:
+            if not self._is_managed:
+                loop.abandon()
+
+    def _counts(self, feed: Feed, taken: int) -> list[Counts] | None:
+        if self._count is None:
+            return None
+        waiting = feed.waiting()[: self._frame - taken]
+        return [{}] * taken + [_host_counts(self._count(batch)) for batch in waiting]
+
+    def _leave(self, window: Window) -> None:
+        """Deal with a window whose inner loop was left by `break`, or never begun."""
+        if not window.is_open:
+            return
+        if not window.was_iterated:
+            window.discard()
+            raise WindowError(
+                f"window {window.index} was never iterated.",
+                why="the outer loop counts updates, the inner one micro-batches; without the inner "
+                "loop there is nothing to update with.",
+                fix="for window in stepper.windows(...): for batch in window: ...",
+                more="window-states",
+            )
+        if self._on_exit == "flush":
+            window.close()
+        else:
+            window.discard()
+
+    def __enter__(self) -> Self:
+        self._is_managed = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        window = self._loop.window
+        if window is not None and window.is_open and kind is None and self._on_exit == "flush":
+            window.close()
+        self._loop.abandon()
+        self._is_managed = False
+
+
+def _host_counts(counted: object) -> Counts:
+    """Read what count= returned; counts made on a device are fetched here, once per window."""
+    terms = counted if isinstance(counted, Mapping) else {LOSS: counted}
+    numbers = {name: count_of(items) for name, items in terms.items()}
+    return {name: _number(items) for name, items in numbers.items()}
+
+
+def _number(items: float | Tensor) -> float:
+    return items if isinstance(items, int | float) else to_host([items])[0]

@@ -1,0 +1,73 @@
+"""Everything instep raises, and the one form it takes: what, why, fix, more.
+
+    InstepError
+    ├── SetupError      (ValueError)    a Stepper that could not be right, refused before it exists
+    ├── LossError       (ValueError)    a loss that cannot be backpropagated
+    ├── ItemsError      (ValueError)    a count of items that is no count
+    ├── WindowError     (RuntimeError)  a call that does not fit the state of its window
+    ├── StateError      (ValueError)    a state_dict that belongs to something else
+    └── SplitError      (ValueError)    a batch that cannot be cut as asked
+    InstepWarning       (UserWarning)   said once: training goes on, but something is off
+
+An error is raised before anything has changed, unless its text says otherwise.
+"""
+
+from __future__ import annotations
+
+
+class InstepError(Exception):
+    """The root of the tree; `except InstepError` catches all that instep raises itself.
+
+    >>> raise WindowError("window is closed.", why="w.", fix="f.", more="window-states")
+    Traceback (most recent call last):
+    instep.errors.WindowError: window is closed.
+      why:  w.
+      fix:  f.
+      more: instep explain window-states
+    """
+
+    def __init__(self, what: str, *, why: str, fix: str, more: str) -> None:
+        super().__init__(four_lines(what, why=why, fix=fix, more=more))
+        self.what, self.why, self.fix, self.more = what, why, fix, more
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Keyword-only arguments do not survive the default pickling of exceptions, and errors
+        # travel between processes in data loaders and launchers.
+        return (_rebuild, (type(self), self.what, self.why, self.fix, self.more))
+
+
+def four_lines(what: str, *, why: str, fix: str, more: str) -> str:
+    """Lay out a message the way every message of this project is laid out."""
+    return f"{what}\n  why:  {why}\n  fix:  {fix}\n  more: instep explain {more}"
+
+
+def _rebuild(cls: type[InstepError], what: str, why: str, fix: str, more: str) -> InstepError:
+    return cls(what, why=why, fix=fix, more=more)
+
+
+class SetupError(InstepError, ValueError):
+    """The parts given to a Stepper do not fit together."""
+
+
+class LossError(InstepError, ValueError):
+    """A loss is not a scalar, or has no graph behind it."""
+
+
+class ItemsError(InstepError, ValueError):
+    """A number of items is negative, not finite, not a scalar, or missing."""
+
+
+class WindowError(InstepError, RuntimeError):
+    """A call came at a time when its window does not allow it."""
+
+
+class StateError(InstepError, ValueError):
+    """A saved state does not fit this stepper."""
+
+
+class SplitError(InstepError, ValueError):
+    """A batch cannot be cut the way that was asked for."""
+
+
+class InstepWarning(UserWarning):
+    """Training goes on, but not as it was meant; each is said once per stepper."""

@@ -1,0 +1,28 @@
+"""The pages behind `instep explain`: one per subject that an error message can point to."""
+
+from __future__ import annotations
+
+import difflib
+from importlib import resources
+
+
+def topics() -> list[str]:
+    """Return the names of all pages."""
+    folder = resources.files("instep") / "pages"
+    return sorted(page.name.removesuffix(".md") for page in folder.iterdir() if page.is_file())
+
+
+def page(topic: str) -> str | None:
+    """Return the page of that name, or None."""
+    if topic not in topics():
+        return None
+    return (resources.files("instep") / "pages" / f"{topic}.md").read_text(encoding="utf-8")
+
+
+def nearest(topic: str) -> str | None:
+    """Return the page name that looks most like this one.
+
+    >>> nearest("empty_windows")
+    'empty-window'
+    """
+    return next(iter(difflib.get_close_matches(topic, topics(), n=1)), None)

@@ -1,0 +1,1 @@
+"""Splits: how a batch that is given whole is cut into pieces."""

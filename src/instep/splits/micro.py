@@ -1,0 +1,77 @@
+"""`Micro`: a batch cut along its samples, whatever structure its tensors come in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from instep.errors import SplitError
+from instep.splits.tree import rebuild, tensors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class Micro:
+    """Cut a batch into micro-batches of `size` samples; the last one may be smaller.
+
+    Tensors are cut along their first dimension, inside tuples, lists, dicts and dataclasses too.
+    Lists without tensors are cut if they have one entry per sample; everything else goes to each
+    piece.
+
+    >>> import torch
+    >>> [piece["x"].shape[0] for piece in Micro(2).pieces({"x": torch.ones(5, 3), "name": "train"})]
+    [2, 2, 1]
+    """
+
+    size: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.size, int) or isinstance(self.size, bool) or self.size < 1:
+            raise SplitError(
+                f"split is {self.size!r}.",
+                why="it is how many samples each piece has.",
+                fix="pass split=32, for example.",
+                more="split",
+            )
+
+    def pieces(self, batch: Any) -> Iterator[Any]:
+        """Yield the pieces in order; an empty batch has none."""
+        samples = self.samples(batch)
+        if samples is None:
+            raise SplitError(
+                "the batch has no tensor to cut.",
+                why=f"it is a {type(batch).__name__} without tensors of one dimension or more.",
+                fix="put the samples into tensors, along their first dimension.",
+                more="split",
+            )
+        for start in range(0, samples, self.size):
+            yield _cut(batch, slice(start, start + self.size), samples)
+
+    @staticmethod
+    def samples(batch: Any) -> int | None:
+        """Return how many samples a batch has; None if it holds no tensor that could tell."""
+        lengths = {len(tensor) for tensor in tensors(batch) if tensor.dim()}
+        if len(lengths) > 1:
+            raise SplitError(
+                f"the tensors of the batch have {sorted(lengths)} samples.",
+                why="they are cut together along their first dimension, so it must be the same.",
+                fix="put the samples first in every tensor, or return (loss, items) and pass no "
+                "split.",
+                more="split",
+            )
+        return lengths.pop() if lengths else None
+
+
+def _cut(batch: Any, part: slice, samples: int) -> Any:
+    def change(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value[part] if value.dim() else value
+        if isinstance(value, list | tuple) and len(value) == samples:
+            return value[part]
+        return value
+
+    return rebuild(batch, change)

@@ -1,0 +1,46 @@
+"""Batches as trees: the tensors inside tuples, lists, dicts and dataclasses."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from torch import Tensor
+
+
+def tensors(batch: Any) -> Iterator[Tensor]:
+    """Yield every tensor of a batch, in order."""
+    if isinstance(batch, Tensor):
+        yield batch
+        return
+    for child in _children(batch):
+        yield from tensors(child)
+
+
+def _children(batch: Any) -> list[Any]:
+    if isinstance(batch, Mapping):
+        return list(batch.values())
+    if isinstance(batch, list | tuple):
+        return list(batch)
+    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
+        return [getattr(batch, field.name) for field in dataclasses.fields(batch)]
+    return []
+
+
+def rebuild(batch: Any, change: Callable[[Any], Any]) -> Any:
+    """Return the same structure with every part that is not a structure changed.
+
+    A list or tuple without any tensor is one part: names and captions come that way.
+    """
+    if isinstance(batch, Mapping):
+        changed = {key: rebuild(value, change) for key, value in batch.items()}
+        return changed if type(batch) is dict else type(batch)(changed)  # type: ignore[call-arg]
+    if isinstance(batch, list | tuple) and next(tensors(batch), None) is not None:
+        children = [rebuild(child, change) for child in batch]
+        return type(batch)(*children) if hasattr(batch, "_fields") else type(batch)(children)
+    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
+        names = [field.name for field in dataclasses.fields(batch) if field.init]
+        parts = {name: rebuild(getattr(batch, name), change) for name in names}
+        return dataclasses.replace(batch, **parts)
+    return change(batch)

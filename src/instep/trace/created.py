@@ -1,0 +1,49 @@
+"""The event that brings facts: what is known about the things that other events name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, TypeAlias
+
+from instep.trace.base import Event
+
+Role: TypeAlias = Literal["optimizer", "scaler", "scheduler", "model", "loader", "loss", "job"]
+Fact: TypeAlias = bool | int | float | str | tuple["Fact", ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Created(Event):
+    """Something that later events name by its id came to be, with what is known about it.
+
+    Facts by role, each left out where it is not known:
+    optimizer  type, models, parameters (names), lr
+    scaler     type, enabled, scale
+    scheduler  type, optimizer, unit
+    model      type, parameters (names), frozen (names), batchnorm, distributed ("ddp", "fsdp")
+    loader     type, length (batches), batch_items, drop_last
+    loss       type, reduction, unit ("samples", "tokens", "pixels"), ragged (the number of items
+               differs between batches), coupled (an item's loss depends on the other items)
+    job        source ("check", "watch", "engine"), rank, ranks
+    """
+
+    kind: ClassVar[str] = "created"
+
+    id: str
+    role: Role
+    facts: Mapping[str, Fact] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        # The caller's dict may change later, and lists would come back from JSON as tuples.
+        facts = {name: _plain(fact) for name, fact in self.facts.items()}
+        object.__setattr__(self, "facts", facts)
+
+    def touches(self) -> tuple[str, ...] | None:
+        """Return the optimizer, if it is one that was created."""
+        return (self.id,) if self.role == "optimizer" else None
+
+
+def _plain(fact: object) -> Fact:
+    if fact is None or isinstance(fact, bool | int | float | str):
+        return fact
+    if isinstance(fact, list | tuple):
+        return tuple(_plain(part) for part in fact)
+    raise TypeError(f"a fact is a scalar or a sequence of facts, not {type(fact).__name__}.")

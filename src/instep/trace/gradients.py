@@ -1,0 +1,66 @@
+"""What events do to the gradients of an optimizer they touch."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+
+from instep.trace.base import Event
+from instep.trace.surroundings import Drawn, Opaque
+from instep.trace.updates import Backward, GradEdited, Step, WindowDiscarded, Zero
+
+
+def clears(event: Event) -> bool:
+    """Say whether the event surely leaves nothing in the gradients."""
+    whole = isinstance(event, Zero) and event.complete and event.optimizers is not None
+    return whole or isinstance(event, WindowDiscarded)
+
+
+def is_known(event: Event) -> bool:
+    """Say whether what the event does to the gradients, if anything, is known."""
+    unclear = isinstance(event, Backward | Zero | Step) and event.touches() is None
+    partial = isinstance(event, Zero) and not event.complete
+    return not (unclear or partial or isinstance(event, Opaque))
+
+
+def count_micro_batches(events: Iterable[Event]) -> int:
+    """Count the batches or pieces that were backpropagated.
+
+    Different losses of one batch are one micro-batch; the same loss twice without a draw in
+    between is two, since pieces need not come from anything that draws.
+
+    >>> o = ("o",)
+    >>> count_micro_batches([Drawn("loader"), Backward(o, "box"), Backward(o, "class")])
+    1
+    >>> count_micro_batches([Drawn("loader"), Backward(o, "patch"), Backward(o, "patch")])
+    2
+    """
+    total, here = 0, Counter[tuple[str | None, str | None]]()
+    for event in events:
+        match event:
+            case Drawn():
+                total, here = total + max(here.values(), default=0), Counter()
+            case Backward():
+                here[event.term, event.loss] += 1
+    return total + max(here.values(), default=0)
+
+
+def sum_factors(events: Sequence[Event], terms: Collection[str | None]) -> float | None:
+    """Add up the factors of the backwards of these terms; None if one is not known.
+
+    >>> o = ("o",)
+    >>> sum_factors([Backward(o, factor=1.0), Backward(o, factor=1.0), GradEdited(o, 0.5)], {None})
+    1.0
+    """
+    total = 0.0
+    scale: float | None = 1.0  # from the end, since an edit reaches what was added before it
+    for event in reversed(events):
+        match event:
+            case GradEdited():
+                if scale is None or event.factor is None or event.parameter is not None:
+                    scale = None
+                else:
+                    scale *= event.factor
+            case Backward() if event.term in terms:
+                if scale is None or event.factor is None:
+                    return None
+                total += scale * event.factor
+    return total

@@ -1,0 +1,96 @@
+"""Where in the user's source an event was caused."""
+
+import sys
+from dataclasses import dataclass
+from itertools import islice
+from types import CodeType, FrameType
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A span of the user's source.
+
+    Lines count from 1. Columns count from 0 in UTF-8 bytes, as `ast` and code objects both count
+    them, so that a place seen in source and the same place seen at run time are equal; a report
+    turns them into what its format wants.
+
+    >>> print(Place("train.py", 12, column=4, function="main"))
+    train.py:12:5
+    """
+
+    path: str
+    line: int
+    column: int | None = None
+    end_line: int | None = None
+    end_column: int | None = None
+    function: str | None = None  # qualified name of the enclosing function; None: not known
+    snippet: str | None = None  # the source text of the span, where somebody has read it already
+    cell: int | None = None  # notebook cell, from 0; `line` then counts inside the cell
+
+    def __str__(self) -> str:
+        where = self.path if self.cell is None else f"{self.path}[{self.cell}]"
+        column = "" if self.column is None else f":{self.column + 1}"  # editors count from 1
+        return f"{where}:{self.line}{column}"
+
+
+class _Site:
+    """What is known about one code object: whether it is instep's, and the places in it."""
+
+    __slots__ = ("code", "inside", "path", "places")
+
+    def __init__(self, code: CodeType) -> None:
+        self.code = code  # kept alive, because the cache is keyed by its id
+        self.path = code.co_filename
+        self.inside = self.path.startswith(_PACKAGE)
+        self.places: dict[int, Place] = {}
+
+    def add(self, frame: FrameType) -> Place:
+        at = frame.f_lasti // 2  # one position per two-byte code unit
+        spans = islice(self.code.co_positions(), max(at, 0), None)
+        _, end_line, column, end_column = next(spans, (None, None, None, None))
+        place = Place(
+            path=self.path,
+            line=frame.f_lineno,
+            column=column,
+            end_line=end_line,
+            end_column=end_column,
+            function=self.code.co_qualname,
+        )
+        self.places[frame.f_lasti] = place
+        return place
+
+
+# Keyed by id and not by the code object: hashing a code object reads all of its bytecode.
+_SITES: dict[int, _Site] = {}
+_MOST_SITES = 4096  # code made by exec() in a long job must not grow the cache without end
+
+
+def _site(code: CodeType) -> _Site:
+    if len(_SITES) >= _MOST_SITES:
+        _SITES.clear()
+    site = _SITES[id(code)] = _Site(code)
+    return site
+
+
+def here(skip: tuple[str, ...] = ()) -> Place | None:
+    """Return the place of the nearest caller outside the instep package; None: there is none.
+
+    `skip` holds path prefixes whose frames are passed over as well, such as torch's own folder
+    when a hook is called from inside it. The same call site gives the same `Place` object.
+
+    >>> here().function
+    '<module>'
+    """
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # `inspect` would read source files
+    while frame is not None:
+        code = frame.f_code
+        site = _SITES.get(id(code)) or _site(code)
+        if not site.inside and not site.path.startswith(skip):
+            return site.places.get(frame.f_lasti) or site.add(frame)
+        frame = frame.f_back
+    return None
+
+
+# Taken from this very code object, so that it is spelled the way its neighbours' are. Two names
+# up: .../instep/trace/place.py lies in .../instep/.
+_PACKAGE = here.__code__.co_filename[: -len("trace/place.py")]

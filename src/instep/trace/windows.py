@@ -1,0 +1,112 @@
+"""Windows rebuilt from events: everything between two updates of one optimizer."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from instep.trace.base import Event, OnOptimizer, OnOptimizers
+from instep.trace.created import Created
+from instep.trace.gradients import clears, count_micro_batches
+from instep.trace.record import Closing, WindowRecord
+from instep.trace.surroundings import Drawn, EpochEnd
+from instep.trace.updates import Backward, Step, WindowDiscarded, Zero
+
+
+def windows(events: Iterable[Event]) -> dict[str, tuple[WindowRecord, ...]]:
+    """Rebuild the windows of every optimizer that the events name, by its id, in order.
+
+    An event is in exactly one window of each optimizer it touches; one that touches none in
+    particular (a batch drawn, the end of an epoch) is in one window of each.
+
+    >>> from instep.trace import Backward, Step, Zero
+    >>> o = ("o",)
+    >>> first, second = windows([Backward(o), Step("o"), Zero(o), Backward(o)])["o"]
+    >>> first.closed_by, second.closed_by, second.cleared
+    ('step', None, True)
+    """
+    events = tuple(events)
+    return {name: windows_of(events, name) for name in optimizers(events)}
+
+
+def optimizers(events: Iterable[Event]) -> tuple[str, ...]:
+    """Return the ids of all optimizers that the events name, by first appearance."""
+    named: dict[str, None] = {}
+    for event in events:
+        if isinstance(event, OnOptimizer | OnOptimizers | Created):
+            named.update(dict.fromkeys(event.touches() or ()))
+    return tuple(named)
+
+
+def windows_of(events: Iterable[Event], optimizer: str) -> tuple[WindowRecord, ...]:
+    """Rebuild the windows of one optimizer, in order; the last one may be open."""
+    walk = _Walk(optimizer)
+    for event in events:
+        touched = event.touches()
+        if touched is None or optimizer in touched:
+            walk.take(event, named=touched is not None)
+    if walk.events:
+        walk.close(None)
+    return tuple(walk.records)
+
+
+@dataclass(slots=True)
+class _Walk:
+    """The state of one pass over the events of one optimizer."""
+
+    optimizer: str
+    records: list[WindowRecord] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    named: bool = False  # the open window has an event that names the optimizer
+    pending: int | None = 0  # backwards of earlier windows still in `.grad` when this one opened
+    # Loaders that gave whole batches to the latest backward. Those of a validation loader must
+    # not count, or its end would look like the end of a training epoch.
+    fed: set[str | None] = field(default_factory=set)
+    drawn: set[str | None] = field(default_factory=set)  # since that backward
+    # Backwards since the last clear: place in `events` -> the loaders that fed it.
+    waiting: dict[int, set[str | None]] = field(default_factory=dict)
+    leftover: int = 0
+
+    def take(self, event: Event, *, named: bool) -> None:
+        if isinstance(event, Created) and named and self.named:
+            self.close("recreated")
+            # Another optimizer, but perhaps over the same parameters and their gradients.
+            self.pending = 0 if self.pending == 0 else None
+        self.events.append(event)
+        self.named = self.named or named
+        match event:
+            case Drawn(of=None):
+                self.drawn.add(event.loader)
+            case EpochEnd(of=None):
+                self.end_epoch(event.loader)
+            case Backward():
+                # No draw since the last backward: a second loss on the same batch.
+                self.fed, self.drawn = self.drawn or self.fed, set()
+                self.waiting[len(self.events) - 1] = self.fed
+            case Zero() if clears(event):
+                self.waiting.clear()
+            case Step():
+                self.close("step")
+            case WindowDiscarded():
+                self.close("discarded")
+
+    def end_epoch(self, loader: str | None) -> None:
+        # Where nothing is drawn at all, the end of an epoch can only be that of the loop.
+        left = {
+            at for at, fed in self.waiting.items() if not fed or loader is None or loader in fed
+        }
+        kept = (e for at, e in enumerate(self.events) if at in left or isinstance(e, Drawn))
+        self.leftover = self.leftover or count_micro_batches(kept)
+        self.drawn.discard(loader)
+
+    def close(self, closed_by: Closing) -> None:
+        record = WindowRecord(
+            optimizer=self.optimizer,
+            index=len(self.records),
+            events=tuple(self.events),
+            closed_by=closed_by,
+            pending=self.pending,
+            leftover=self.leftover,
+        )
+        self.records.append(record)
+        self.pending = record.passed_on
+        self.events, self.named, self.leftover = [], False, 0
+        self.waiting.clear()
