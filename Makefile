@@ -39,7 +39,7 @@ $(BENCH_READY): benchmarks/requirements.txt constraints.txt pyproject.toml
 	touch $@
 
 demo: $(READY) ## the guided tour: what goes wrong, and the same loop in windows
-	$(BIN)/python -m examples.tour --out out/tour
+	$(BIN)/python -m examples.tour --out out
 
 test: lint types unit ## everything a contributor runs: lint, types, tests
 

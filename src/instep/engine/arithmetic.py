@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,8 +55,7 @@ class WindowPlan:
         return self.items[index] / self.total if self.total else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """What one backward added to a term: `multiplier · loss`, over `items` items.
 
     The multiplier is weight · items for a mean loss and weight for a sum.
@@ -67,8 +66,7 @@ class Part:
     items: float
 
 
-@dataclass(frozen=True, slots=True)
-class TermTotal:
+class TermTotal(NamedTuple):
     """A term of the loss over the whole window."""
 
     loss: float
@@ -83,14 +81,12 @@ def total(parts: Iterable[Part]) -> TermTotal:
     >>> total([Part(loss=math.nan, multiplier=0, items=0), Part(loss=6.0, multiplier=1, items=1)])
     TermTotal(loss=6.0, items=1.0)
     """
-    counted = [part for part in parts if part.items > 0]
-    items = math.fsum(part.items for part in counted)
-    if not items:
-        return TermTotal(loss=math.nan, items=0.0)
-    products = [part.multiplier * part.loss for part in counted]
-    # fsum refuses to add infinities of both signs; the sum is then not a number, and may say so.
-    loss = math.fsum(products) if all(map(math.isfinite, products)) else sum(products)
-    return TermTotal(loss=loss / items, items=items)
+    weighed = counted = 0.0
+    for loss, multiplier, items in parts:
+        if items > 0:
+            weighed += multiplier * loss
+            counted += items
+    return TermTotal(loss=weighed / counted if counted else math.nan, items=counted)
 
 
 def normaliser(reference_items: float, items: float) -> float:

@@ -20,15 +20,24 @@ def on_host(tensor: Tensor) -> bool:
 
 def scalar_loss(loss: object) -> Tensor:
     """Return the loss as a 0-dim tensor, or say why it is none."""
+    if isinstance(loss, torch.Tensor) and loss.requires_grad and loss.is_floating_point():
+        if loss.dim() == 0:
+            return loss
+        if loss.numel() == 1:
+            return loss.reshape(())
+    raise _no_loss(loss)
+
+
+def _no_loss(loss: object) -> LossError:
     if not isinstance(loss, torch.Tensor):
-        raise LossError(
+        return LossError(
             f"the loss is a {type(loss).__name__}, not a tensor.",
             why="only a tensor with a graph behind it can be backpropagated.",
             fix="pass what the loss function returned, before .item() or float().",
             more="loss",
         )
     if loss.numel() != 1:
-        raise LossError(
+        return LossError(
             f"the loss has shape {tuple(loss.shape)}, not one element.",
             why="a window adds up scalar losses, each the mean over its items.",
             fix="reduce it first: loss.mean() with items=loss.numel(), or loss.sum() with "
@@ -36,25 +45,25 @@ def scalar_loss(loss: object) -> Tensor:
             more="loss",
         )
     if not loss.requires_grad:
-        raise LossError(
+        return LossError(
             "the loss has no graph behind it.",
             why="it was detached, computed under no_grad, or no parameter that requires a gradient "
             "took part in it.",
             fix="compute it from the model's output with gradients on; check requires_grad.",
             more="loss",
         )
-    if not loss.dtype.is_floating_point:
-        raise LossError(
-            f"the loss is of type {loss.dtype}.",
-            why="a gradient of a complex loss is not defined without choosing a real part.",
-            fix="return a real number: loss.abs() or loss.real.",
-            more="loss",
-        )
-    return loss if loss.dim() == 0 else loss.reshape(())
+    return LossError(
+        f"the loss is of type {loss.dtype}.",
+        why="a gradient of a complex loss is not defined without choosing a real part.",
+        fix="return a real number: loss.abs() or loss.real.",
+        more="loss",
+    )
 
 
 def count_of(items: object) -> float | Tensor:
     """Return a count as a number, or as a 0-dim tensor if reading it would sync a device."""
+    if type(items) is int and items >= 0:
+        return items
     if isinstance(items, torch.Tensor):
         if items.numel() != 1:
             raise ItemsError(

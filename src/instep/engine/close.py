@@ -40,26 +40,31 @@ def close(lane: Lane, scale: float, *, keep_gradients: bool) -> Update:
 def _closed(lane: Lane, scale: float) -> Update:
     parameters = grads.parameters_of(lane.optimizer)
     if lane.shares_buffer:
-        grads.coalesce(parameters)
-        _, held = grads.with_gradients(parameters)
-        reading = read(lane.tallies, grads.total_norm(grads.norms(held)))
+        held = _held(parameters)
+        reading = read(lane.tallies, grads.folded(grads.norms(held)))
         _refuse(reading, held)
-        factor = _one_factor(lane, reading) / scale
+        terms = {name: arithmetic.total(parts) for name, parts in reading.parts.items()}
+        factor = _one_factor(lane, terms, reading.references) / scale
         raw_norm = math.hypot(*reading.extra)
     else:
         # A buffer per denominator: each gets its own factor before anything can be measured.
         reading = read(lane.tallies, [])
         _refuse(reading, [])
-        lane.merge({term: factor / scale for term, factor in _factors(reading).items()})
-        grads.coalesce(parameters)
-        _, held = grads.with_gradients(parameters)
+        terms = {name: arithmetic.total(parts) for name, parts in reading.parts.items()}
+        factors = _factors(terms, reading.references)
+        lane.merge({term: factor / scale for term, factor in factors.items()})
+        held = _held(parameters)
         factor = 1.0
-        raw_norm = math.hypot(*grads.to_host(grads.total_norm(grads.norms(held))))
+        raw_norm = math.hypot(*grads.to_host(grads.folded(grads.norms(held))))
     if not math.isfinite(raw_norm):
         raw_norm = grads.exact_norm(held)
-    _remember_references(lane, reading)
-    terms = {name: arithmetic.total(parts) for name, parts in reading.parts.items()}
+    _remember_references(lane, terms)
     return _act(lane, held, terms, factor=factor, raw_norm=raw_norm)
+
+
+def _held(parameters: list[Tensor]) -> list[Tensor]:
+    grads.coalesce(parameters)
+    return [p.grad for p in parameters if p.grad is not None]
 
 
 def _act(
@@ -93,32 +98,30 @@ def _act(
     )
 
 
-def _factors(reading: Reading) -> dict[str, float]:
+def _factors(terms: dict[str, TermTotal], references: dict[str, float]) -> dict[str, float]:
     return {
-        name: arithmetic.normaliser(reading.references[name], arithmetic.total(parts).items)
-        for name, parts in reading.parts.items()
+        name: arithmetic.normaliser(references[name], term.items) for name, term in terms.items()
     }
 
 
-def _one_factor(lane: Lane, reading: Reading) -> float:
-    factors = [factor for factor in _factors(reading).values() if factor]
+def _one_factor(lane: Lane, terms: dict[str, TermTotal], references: dict[str, float]) -> float:
+    factors = [factor for factor in _factors(terms, references).values() if factor]
     shared = arithmetic.shared_normaliser(factors)
     if shared is None:
+        ahead = lane.totals or {}
+        differences = ", ".join(
+            f"{name}: {ahead.get(name, 0):g} ahead, {term.items:g} used"
+            for name, term in terms.items()
+        )
         raise WindowError(
             "the counts given ahead and the counts used differ between the terms.",
-            why=f"{_differences(lane, reading)}; all terms share one gradient buffer, which cannot "
-            "be normalised for each of them afterwards. The window was thrown away.",
+            why=f"{differences}; all terms share one gradient buffer, which cannot be normalised "
+            "for each of them afterwards. The window was thrown away.",
             fix="let count= return what backward declares, or leave count= out: each term then "
             "gets a buffer of its own.",
             more="terms",
         )
     return shared
-
-
-def _differences(lane: Lane, reading: Reading) -> str:
-    ahead = lane.totals or {}
-    used = {name: arithmetic.total(parts).items for name, parts in reading.parts.items()}
-    return ", ".join(f"{name}: {ahead.get(name, 0):g} ahead, {used[name]:g} used" for name in used)
 
 
 def _refuse(reading: Reading, held: list[Tensor]) -> None:
@@ -142,9 +145,8 @@ def _refuse(reading: Reading, held: list[Tensor]) -> None:
         )
 
 
-def _remember_references(lane: Lane, reading: Reading) -> None:
+def _remember_references(lane: Lane, terms: dict[str, TermTotal]) -> None:
     """Take the usual count of this window as the reference of the next one."""
-    for name, parts in reading.parts.items():
-        counted = [part.items for part in parts if part.items > 0]
-        if counted:
-            lane.references[name] = arithmetic.reference(math.fsum(counted) / len(counted))
+    for name, term in terms.items():
+        if term.items > 0:
+            lane.references[name] = arithmetic.reference(term.items / max(lane.micro_batches, 1))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from instep.engine import rng
 from instep.errors import StateError
@@ -40,13 +40,6 @@ class Position:
     """The states, at the epoch's start, of the generators that the loader was given."""
 
 
-class Drawn(NamedTuple):
-    """A batch, and the random state just before it was drawn."""
-
-    batch: Any
-    random: rng.RandomState
-
-
 class Feed:
     """One pass over a loader."""
 
@@ -59,10 +52,13 @@ class Feed:
         self._epoch_random = rng.full_state() if position is None else position.epoch_random
         self._generators = {name: g.get_state() for name, g in generators.items()}
         self._batches: Iterator[Any] = iter(loader)
-        self._ahead: deque[Drawn] = deque()
+        # Batches waiting, each with the random state before it was drawn.
+        self._ahead: deque[tuple[Any, Any]] = deque()
         self._done = 0
-        self._hand: Drawn | None = None
-        self._hand_random: rng.RandomState = {}
+        self._has_hand = False
+        self._hand_drawn: Any = None
+        self._hand_out: Any = None
+        self._cuda = rng.uses_cuda()
         if position is not None:
             self._return_to(position)
 
@@ -83,11 +79,11 @@ class Feed:
         rng.restore(position.random)
 
     def _draw(self) -> bool:
-        before = rng.torch_state()
+        before = rng.quick(cuda=self._cuda)
         batch = next(self._batches, END)
         if batch is END:
             return False
-        self._ahead.append(Drawn(batch, before))
+        self._ahead.append((batch, before))
         return True
 
     def draw_ahead(self, batches: int) -> bool:
@@ -98,39 +94,41 @@ class Feed:
 
     def waiting(self) -> list[Any]:
         """Return the batches drawn and not yet handed out."""
-        return [drawn.batch for drawn in self._ahead]
+        return [batch for batch, _ in self._ahead]
 
     def take(self) -> Any:
         """Hand out the next batch, or END."""
         if self._ahead:
-            self._hand_random = rng.torch_state()
-        elif self._draw():
-            self._hand_random = {}
+            self._hand_out = rng.quick(cuda=self._cuda)
+            batch, self._hand_drawn = self._ahead.popleft()
         else:
-            return END
-        self._hand = self._ahead.popleft()
-        return self._hand.batch
+            self._hand_out = None
+            self._hand_drawn = rng.quick(cuda=self._cuda)
+            batch = next(self._batches, END)
+            if batch is END:
+                return END
+        self._has_hand = True
+        return batch
 
     def finish(self) -> None:
         """Note that the batch in hand has been worked on: a resumed run does not see it again."""
-        if self._hand is not None:
-            self._hand = None
+        if self._has_hand:
+            self._has_hand = False
             self._done += 1
 
     @property
     def in_hand(self) -> bool:
         """Whether a batch was handed out on which no work was done yet."""
-        return self._hand is not None
+        return self._has_hand
 
     def position(self) -> Position:
         """Return where a resumed run continues; a batch in hand without work will come again."""
         now = rng.full_state()
-        redraw = [drawn.random for drawn in self._ahead]
-        if self._hand is not None:
-            redraw.insert(0, self._hand.random)
-            # Whatever torch has drawn since belongs to work that will be done again.
-            now = {
-                **{k: v for k, v in now.items() if k not in ("cpu", "cuda")},
-                **self._hand_random,
-            }
+        redraw = [rng.widened(before) for _, before in self._ahead]
+        if self._has_hand:
+            redraw.insert(0, rng.widened(self._hand_drawn))
+            # What torch has drawn since the batch was handed out belongs to work that comes again.
+            now = {key: value for key, value in now.items() if key not in ("cpu", "cuda")}
+            if self._hand_out is not None:
+                now.update(rng.widened(self._hand_out))
         return Position(self._done, redraw, now, self._epoch_random, self._generators)

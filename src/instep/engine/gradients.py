@@ -72,19 +72,22 @@ def norms(gradients: Sequence[Tensor], *, order: float = 2.0, exact: bool = Fals
 
     `exact` sums in float64, for finite gradients whose squares overflow.
     """
-    wide = [g for g in dense_values(gradients) if g.dtype not in _NARROW and g.numel()]
-    narrow = [g for g in dense_values(gradients) if g.dtype in _NARROW and g.numel()]
+    wide: list[Tensor] = []
+    narrow: list[Tensor] = []
+    for values in dense_values(gradients):
+        if values.numel():
+            (narrow if values.dtype in _NARROW else wide).append(values)
     dtype = torch.float64 if exact else None
-    found: list[Tensor] = []
-    if wide:
-        found.extend(foreach_norm(wide, order, dtype=dtype))
+    found = list(foreach_norm(wide, order, dtype=dtype)) if wide else []
     if narrow:
         found.extend(foreach_norm(narrow, order, dtype=dtype or torch.float32))
     return found
 
 
-def total_norm(pieces: Sequence[Tensor]) -> list[Tensor]:
-    """Fold norms into one per device; the host takes the last step, over very few numbers."""
+def folded(pieces: Sequence[Tensor]) -> list[Tensor]:
+    """Fold the norms on each device into one there; those on the host are numbers already."""
+    if all(piece.is_cpu for piece in pieces):
+        return list(pieces)
     by_device: dict[torch.device, list[Tensor]] = {}
     for piece in pieces:
         by_device.setdefault(piece.device, []).append(piece)
@@ -115,6 +118,8 @@ def clamp(gradients: Sequence[Tensor], limit: float) -> None:
 
 def to_host(scalars: Sequence[Tensor]) -> list[float]:
     """Read many 0-dim tensors, one transfer per device and type: the close's one device sync."""
+    if all(scalar.is_cpu for scalar in scalars):
+        return [float(scalar.item()) for scalar in scalars]
     groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
     for index, scalar in enumerate(scalars):
         groups.setdefault((scalar.device, scalar.dtype), []).append(index)

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from instep.engine import gradients as grads
+from instep.engine.autograd import backward
 from instep.engine.checks import on_host
-from instep.engine.tally import Declared, Number, Tally
+from instep.engine.tally import Number, Tally
 from instep.errors import WindowError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from torch.optim import Optimizer
 
+    from instep.engine.declare import Row
     from instep.engine.scaling import Scaling
 
 Gradients = list[Tensor | None]
@@ -58,7 +60,7 @@ class Lane:
         self._widened: list[Tensor] = []
         self._active: str | None = None
         self._parked: dict[str, Gradients] = {}
-        self._seeds: dict[tuple[float, torch.dtype, torch.device], Tensor] = {}
+        self._seeds: dict[float, Tensor] = {}
 
     def open(self, totals: Mapping[str, float] | None = None) -> None:
         """Begin a window with clean gradients; `totals` are its counts, if known ahead."""
@@ -91,56 +93,60 @@ class Lane:
 
     def backward(
         self,
-        losses: Sequence[tuple[str, Tensor, Number, float]],
+        losses: Sequence[Row],
         *,
         is_sum: bool,
         retain_graph: bool,
     ) -> None:
         """Backpropagate each (term, loss, items, weight), so that the close can normalise."""
-        rows = [row for row in losses if self._counts(row, is_sum=is_sum)]
-        if not rows:
+        tensors: list[Tensor] = []
+        seeds: list[Tensor] = []
+        counted: list[Row] = []
+        for row in losses:
+            term, loss, items, weight = row
+            tally = self.tallies.get(term) or self._tally(term)
+            if isinstance(items, Tensor) or items > 0:
+                tensors.append(loss)
+                seeds.append(self._seed(tally, loss, items, weight, is_sum=is_sum))
+                counted.append(row)
+            else:
+                # Nothing to backpropagate, and the loss may be 0/0: only the count is remembered.
+                tally.declared.append((0.0, 0.0, weight, is_sum))
+        if not counted:
             return
-        seeds = [self._seed(*row, is_sum=is_sum) for row in rows]
-        if self.totals is not None or len(rows) == 1:
-            self._activate(rows[0][0])
-            tensors = [loss for _, loss, _, _ in rows]
-            torch.autograd.backward(tensors, seeds, retain_graph, inputs=self._inputs)
+        if self.totals is not None or len(counted) == 1:
+            self._activate(counted[0][0])
+            backward(tensors, seeds, retain_graph=retain_graph, inputs=self._inputs)
         else:
-            for index, ((term, loss, _, _), seed) in enumerate(zip(rows, seeds, strict=True)):
-                keep = retain_graph or index < len(rows) - 1
+            for index, (term, loss, _, _) in enumerate(counted):
+                keep = retain_graph or index < len(counted) - 1
                 self._activate(term)
-                loss.backward(seed, keep, inputs=self._inputs)
-        for term, loss, items, weight in rows:
+                backward([loss], [seeds[index]], retain_graph=keep, inputs=self._inputs)
+        for term, loss, items, weight in counted:
             # Reading a loss that is on the host costs nothing; on a device it waits for the close.
-            value = loss.detach().item() if on_host(loss) else loss.detach()
-            self.tallies[term].declared.append(Declared(value, items, weight, is_sum))
+            value = loss.item() if on_host(loss) else loss.detach()
+            self.tallies[term].declared.append((value, items, weight, is_sum))
 
-    def _counts(self, row: tuple[str, Tensor, Number, float], *, is_sum: bool) -> bool:
-        term, _, items, weight = row
-        if term not in self.tallies:
-            known = self.references.get(term)
-            if self.totals is not None:
-                known = self.totals.get(term) or 1.0
-            self.tallies[term] = Tally(known)
-        if isinstance(items, Tensor) or items > 0:
-            return True
-        # Nothing to backpropagate, and its loss may be 0/0: only the micro-batch is remembered.
-        self.tallies[term].declared.append(Declared(0.0, 0.0, weight, is_sum))
-        return False
+    def _tally(self, term: str) -> Tally:
+        known = self.references.get(term)
+        if self.totals is not None:
+            known = self.totals.get(term) or 1.0
+        tally = self.tallies[term] = Tally(known)
+        return tally
 
     def _seed(
-        self, term: str, loss: Tensor, items: Number, weight: float, *, is_sum: bool
+        self, tally: Tally, loss: Tensor, items: Number, weight: float, *, is_sum: bool
     ) -> Tensor:
-        share = self.tallies[term].share(items, is_sum=is_sum)
+        share = tally.share(items, is_sum=is_sum)
         if isinstance(share, Tensor):
             return (share * (weight * self._scaling.scale)).to(loss.device, loss.dtype)
         value = share * weight * self._scaling.scale
-        key = (value, loss.dtype, loss.device)
-        seed = self._seeds.get(key)
-        if seed is None:
+        seed = self._seeds.get(value)
+        if seed is None or seed.dtype is not loss.dtype or seed.device != loss.device:
             if len(self._seeds) >= SEEDS_KEPT:
                 self._seeds.clear()
-            seed = self._seeds[key] = torch.full((), value, dtype=loss.dtype, device=loss.device)
+            seed = torch.full((), value, dtype=loss.dtype, device=loss.device)
+            self._seeds[value] = seed
         return seed
 
     def _activate(self, term: str) -> None:

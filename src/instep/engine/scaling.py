@@ -55,17 +55,14 @@ class Scaling:
         self._scaler = scaler if scaler is not None and scaler.is_enabled() else None
         self._policy = LossScale(scale=1.0)
         self._outcomes: list[bool] = []
+        self.scale = 1.0
+        """What losses are multiplied by now; 1.0 without a scaler."""
         self.read()
 
     @property
     def enabled(self) -> bool:
         """Whether losses are scaled at all."""
         return self._scaler is not None
-
-    @property
-    def scale(self) -> float:
-        """What losses are multiplied by now; 1.0 without a scaler."""
-        return self._policy.scale
 
     @property
     def pending(self) -> bool:
@@ -88,6 +85,7 @@ class Scaling:
             growth_interval=state["growth_interval"],
             good_updates=state["_growth_tracker"],
         )
+        self.scale = self._policy.scale
 
     def record(self, *, overflowed: bool) -> None:
         """Note how a closed window came out; `update` takes all notes together."""
@@ -98,11 +96,12 @@ class Scaling:
         """Grow or back off once for all that was recorded; return new scale / old scale."""
         if self._scaler is None or not self._outcomes:
             return 1.0
-        old = self._policy.scale
+        old = self.scale
         self._policy = self._policy.after(overflowed=any(self._outcomes))
+        self.scale = self._policy.scale
         self._outcomes.clear()
         self.write()
-        return self._policy.scale / old
+        return self.scale / old
 
     def write(self) -> None:
         """Hand the state back to the scaler."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from instep.engine import gradients as grads
 from instep.engine import rng
 from instep.engine.feed import Position
-from instep.engine.tally import Declared, Tally, read
+from instep.engine.tally import Tally, read
 from instep.errors import StateError, WindowError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Resume:
         declared = {}
         for term, rows in saved["declared"].items():
             declared[term] = Tally(rows["reference"])
-            declared[term].declared = [Declared(*row) for row in rows["rows"]]
+            declared[term].declared = [tuple(row) for row in rows["rows"]]
         parameters = grads.parameters_of(lane.optimizer)
         buffers = {
             term: [
@@ -121,8 +121,10 @@ def _save_lane(lane: Lane, fresh: int) -> dict[str, Any]:
             term: {
                 "reference": reading.references[term] if lane.tallies[term].is_begun else None,
                 "rows": [
-                    (part.loss, part.items, row.weight, row.is_sum)
-                    for part, row in zip(parts, lane.tallies[term].declared, strict=True)
+                    (part.loss, part.items, weight, is_sum)
+                    for part, (_, _, weight, is_sum) in zip(
+                        parts, lane.tallies[term].declared, strict=True
+                    )
                 ],
             }
             for term, parts in reading.parts.items()

@@ -20,13 +20,9 @@ if TYPE_CHECKING:
 Number = float | Tensor
 
 
-class Declared(NamedTuple):
-    """One backward as it was declared; `is_sum` says the loss was a sum over its items already."""
-
-    loss: Number
-    items: Number
-    weight: float
-    is_sum: bool
+# One backward as it was declared: loss, items, weight, and whether the loss was a sum already. A
+# plain tuple, because one is made per micro-batch.
+Declared = tuple[Number, Number, float, bool]
 
 
 class Tally:
@@ -79,28 +75,26 @@ class Reading(NamedTuple):
 
 def read(tallies: dict[str, Tally], extra: Sequence[Tensor]) -> Reading:
     """Fetch all tallies, and some more scalars, with one sync per device that holds any of them."""
-    pending: list[Tensor] = list(extra)
+    numbers: list[Number] = []
     for tally in tallies.values():
-        pending.extend(
-            n for d in tally.declared for n in (d.loss, d.items) if isinstance(n, Tensor)
-        )
-        if isinstance(tally.reference, Tensor):
-            pending.append(tally.reference)
-    fetched = iter(to_host(pending))
-    numbers = [next(fetched) for _ in extra]
-
-    def host(value: Number) -> float:
-        return next(fetched) if isinstance(value, Tensor) else value
-
+        for loss, items, _, _ in tally.declared:
+            numbers += (loss, items)
+        numbers.append(0.0 if tally.reference is None else tally.reference)
+    known = _fetched([*extra, *numbers])
+    fetched = iter(known[len(extra) :])
     parts: dict[str, list[Part]] = {}
     references: dict[str, float] = {}
     for name, tally in tallies.items():
-        # A device loss or count is fetched in the order it was queued above: loss, items, ...
-        rows = [(host(d.loss), host(d.items), d.weight, d.is_sum) for d in tally.declared]
-        parts[name] = [
-            Part(loss=loss, multiplier=weight if is_sum else weight * items, items=items)
-            for loss, items, weight, is_sum in rows
-        ]
-        known = tally.reference
-        references[name] = (host(known) if known is not None else 0.0) or 1.0
-    return Reading(parts, references, numbers)
+        parts[name] = rows = []
+        for _, _, weight, is_sum in tally.declared:
+            loss, items = next(fetched), next(fetched)
+            rows.append(Part(loss, weight if is_sum else weight * items, items))
+        references[name] = next(fetched) or 1.0
+    return Reading(parts, references, known[: len(extra)])
+
+
+def _fetched(values: Sequence[Number]) -> list[float]:
+    """Return the same values with every tensor among them read, all at once."""
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    fetched = iter(to_host(tensors))
+    return [next(fetched) if isinstance(value, Tensor) else value for value in values]

@@ -50,7 +50,8 @@ class Window:
         self._taken = taken
         self._counts = counts
         self._frame = math.lcm(*sizes.values()) if sizes else 0
-        self._only = next(iter(core.lanes.values())) if len(core.lanes) == 1 else None
+        self._lanes = tuple(core.lanes.values())
+        self._only = self._lanes[0] if len(self._lanes) == 1 else None
         self._updates: list[Update] = []
         self._state = State.OPEN
         self._is_iterated = False
@@ -74,7 +75,7 @@ class Window:
     def _micro_batches(self, feed: Feed) -> Iterator[Any]:
         precision = self._core.precision
         try:
-            # A window that was saved after its last backward has nothing left but its close.
+            # A window that was saved after a backward may have updates due before its next batch.
             self._end_micro_batch()
             while self._state is State.OPEN and self._taken < self._frame:
                 batch = feed.take()
@@ -92,7 +93,7 @@ class Window:
             precision.leave()
 
     def _begin_micro_batch(self) -> None:
-        for lane in self._core.lanes.values():
+        for lane in self._lanes:
             if not lane.is_open:
                 self.open_lane(lane)
             lane.micro_batches += 1
@@ -101,13 +102,10 @@ class Window:
             self._core.recorder.drawn()
 
     def _end_micro_batch(self) -> None:
-        if self._state is State.OPEN:
-            due = [
-                lane for lane in self._core.lanes.values() if lane.is_open and self._is_due(lane)
-            ]
-            if due or self._core.scaling.pending:
-                self._close_lanes(due)
-                self._core.settle()
+        """Update what is due; with one optimizer that is the end of the window, and done there."""
+        if self._state is State.OPEN and self._only is None:
+            self._close_lanes([lane for lane in self._lanes if lane.is_open and self._is_due(lane)])
+            self._core.settle()
 
     def open_lane(self, lane: Lane) -> None:
         """Begin a lane's next window inside this one, with its counts if they are known ahead."""
@@ -144,9 +142,9 @@ class Window:
         lane = self._only if optimizer is None else None
         if self._state is not State.OPEN or lane is None or not lane.is_open:
             lane = self._open_lane_named(optimizer)
-        summed = is_sum(reduction)
+        summed = reduction != "mean" and is_sum(reduction)
         rows = rows_of(loss, items, weight, self._items_ahead)
-        was_inside = core.precision.leave()
+        was_inside = core.precision.leave() if core.precision.active else False
         try:
             lane.backward(rows, is_sum=summed, retain_graph=retain_graph)
         except BaseException:
@@ -293,7 +291,7 @@ class Window:
             raise
 
     def _close_all(self) -> None:
-        lanes = [lane for lane in self._core.lanes.values() if lane.is_open]
+        lanes = [lane for lane in self._lanes if lane.is_open]
         if self._sizes is None and self._only is None:
             # Opened by hand for several optimizers: those that were not used have nothing to end.
             for lane in lanes:

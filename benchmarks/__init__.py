@@ -1,0 +1,1 @@
+"""Measurements of instep beside the packages that do a similar job."""

@@ -1,0 +1,1 @@
+"""What does a micro-batch cost in Python, beyond the plain loop?"""

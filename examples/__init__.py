@@ -1,0 +1,1 @@
+"""Short complete scripts, each answering one question, and the guided tour."""

@@ -1,0 +1,11 @@
+"""The stops, in the order in which they are made. A new one is a file here and a line below."""
+
+from __future__ import annotations
+
+from examples.tour.stop import Stop
+from examples.tour.stops import one_window, training
+
+STOPS: dict[str, Stop] = {
+    "One window, four ways": one_window.stop,
+    "Training": training.stop,
+}

@@ -1,0 +1,43 @@
+"""One backward, with the least between it and torch's engine.
+
+`torch.autograd.backward` first validates and completes its gradient arguments in Python, which
+costs about as much as a small layer's backward. Ours are made right (same shape, type and device as
+their loss), so plain tensors go to the function behind it. Tensor subclasses, function transforms
+and a torch without that function take the public way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_engine = getattr(torch.autograd.graph, "_engine_run_backward", None)
+_transforms_active = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)  # noqa: SLF001
+
+
+def backward(
+    losses: Sequence[Tensor],
+    seeds: Sequence[Tensor],
+    *,
+    retain_graph: bool,
+    inputs: Sequence[Tensor] | None,
+) -> None:
+    """Add the gradient of Σ seed · loss into `.grad`: of `inputs`, or of every leaf if None."""
+    is_plain = all(type(loss) is Tensor for loss in losses)
+    if _engine is None or not is_plain or _transforms_active():
+        torch.autograd.backward(losses, seeds, retain_graph, inputs=inputs)
+        return
+    _engine(
+        tuple(losses),
+        tuple(seeds),
+        retain_graph,
+        False,  # noqa: FBT003 -- create_graph: the engine takes it by position
+        () if inputs is None else tuple(inputs),
+        allow_unreachable=True,
+        accumulate_grad=True,
+    )

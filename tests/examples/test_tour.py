@@ -1,0 +1,114 @@
+"""The tour shows what it says, fails if a stop fails, and leaves a picture with something on it."""
+
+import doctest
+from pathlib import Path
+
+import pytest
+from matplotlib.image import imread
+
+from examples.tour import __main__ as tour
+from examples.tour import loops, show
+from examples.tour.show import body_of, progress, side_by_side
+from examples.tour.stop import Seen, TourError
+from examples.tour.stops import one_window, training
+
+
+def test_one_window_the_engine_is_exact_and_the_textbook_loop_is_not() -> None:
+    whole, ways = one_window.measure_all()
+    textbook, *engine = ways.values()
+    assert len(engine) == 3
+    assert textbook.gradient_error(whole) > 1e-2
+    assert textbook.update_error(whole) > 1e-2
+    for way in engine:
+        assert len(way.gradients) == len(whole.gradients)
+        assert way.gradient_error(whole) < 1e-12
+        assert way.update_error(whole) < 1e-12
+
+
+def test_one_window_has_all_that_is_ragged() -> None:
+    batches = one_window.ragged_tokens()
+    counts = [int(loops.counted(targets)) for _, targets in batches]
+    assert len(batches) % one_window.WINDOW not in (0, 1)
+    assert len(batches[-1][0]) < len(batches[0][0])
+    assert max(counts) >= 3 * min(counts)
+    assert all(0 < n < targets.numel() for n, (_, targets) in zip(counts, batches, strict=True))
+
+
+def test_one_window_does_not_hide_an_inexact_engine() -> None:
+    whole, ways = one_window.measure_all()
+    wrong = next(iter(ways.values()))
+    with pytest.raises(TourError, match="the engine is off by"):
+        one_window._seen(whole, dict.fromkeys("abcd", wrong))
+
+
+def test_the_whole_tour(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tour.main(["--out", str(tmp_path)])
+    out = capsys.readouterr().out
+    assert "(loss / n).backward()" in out
+    assert "window.backward(loss, items=counted(y))" in out
+    assert "\r" not in out
+    picture = tmp_path / "tour" / "loss_curves.png"
+    seen, where, following = out.splitlines()[-3:]
+    assert seen.startswith("Seen:")
+    assert str(picture) in where
+    assert following.startswith("Next:")
+    pixels = imread(picture)[..., :3]
+    assert pixels.shape[1] > pixels.shape[0] > 400
+    assert pixels.std() > 0.02
+    for colour in (training.picture.RED, training.picture.BLUE):
+        wanted = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        for half in (pixels[:, : pixels.shape[1] // 2], pixels[:, pixels.shape[1] // 2 :]):
+            assert (abs(half - wanted).max(-1) < 0.02).sum() > 100
+
+
+def test_a_failing_stop_fails_the_tour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: Path) -> Seen:
+        raise TourError("nothing to see")
+
+    monkeypatch.setattr(tour, "STOPS", {"Broken": broken})
+    with pytest.raises(TourError, match="nothing to see") as caught:
+        tour.main(["--out", str(tmp_path)])
+    assert caught.value.__notes__ == ["at stop 1 of the tour: Broken"]
+
+
+def test_a_picture_is_drawn_only_of_what_its_title_says(tmp_path: Path) -> None:
+    far, near = [0.5], [1e-15]
+    names = (training.TEXTBOOK, training.ENGINE)
+    for pair in ((far, far), (near, near)):
+        with pytest.raises(TourError):
+            training._seen(dict(zip(names, pair, strict=True)), tmp_path)
+
+
+def test_progress_redraws_one_line_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert list(progress(range(3), "work")) == [0, 1, 2]
+    out = capsys.readouterr().out
+    assert out.count("\r") == 3
+    assert out.endswith("3/3\n")
+
+
+def test_progress_prints_a_line_now_and_then_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(progress(range(100), "work")) == list(range(100))
+    assert capsys.readouterr().out.split() == [
+        "work",
+        "25/100",
+        "work",
+        "50/100",
+        "work",
+        "75/100",
+        "work",
+        "100/100",
+    ]
+
+
+def test_tables_look_as_documented() -> None:
+    assert doctest.testmod(show).failed == 0
+
+
+def test_source_is_shown_without_signature_and_docstring() -> None:
+    lines = body_of(loops.tensor_items)
+    assert lines[0] == "for window in stepper.windows(batches, size=n):"
+    shown = side_by_side(("a", ["one", "two"]), ("b", ["three"])).splitlines()
+    assert shown == ["a    |  b", "---  |  -----", "one  |  three", "two  |"]
