@@ -56,37 +56,42 @@ class WindowPlan:
 
 
 class Part(NamedTuple):
-    """What one backward added to a term: `multiplier · loss`, over `items` items.
-
-    The multiplier is weight · items for a mean loss and weight for a sum.
-    """
+    """What one backward added to a term; `is_sum`: its loss was a sum over its items already."""
 
     loss: float
-    multiplier: float
     items: float
+    weight: float = 1.0
+    is_sum: bool = False
 
 
 class TermTotal(NamedTuple):
     """A term of the loss over the whole window."""
 
     loss: float
+    """Its mean over the items of the window, without weight; NaN if there are none."""
     items: float
+    weighted: float
+    """What it adds to the loss of the window: the same with the weights of its backwards."""
 
 
 def total(parts: Iterable[Part]) -> TermTotal:
     """Add up the parts of a term; a part without items counts for nothing, whatever its loss.
 
-    >>> total([Part(loss=2.0, multiplier=3, items=3), Part(loss=6.0, multiplier=1, items=1)])
-    TermTotal(loss=3.0, items=4.0)
-    >>> total([Part(loss=math.nan, multiplier=0, items=0), Part(loss=6.0, multiplier=1, items=1)])
-    TermTotal(loss=6.0, items=1.0)
+    >>> total([Part(loss=2.0, items=3), Part(loss=6.0, items=1)])
+    TermTotal(loss=3.0, items=4.0, weighted=3.0)
+    >>> total([Part(loss=math.nan, items=0), Part(loss=6.0, items=1, weight=0.5)])
+    TermTotal(loss=6.0, items=1.0, weighted=3.0)
     """
-    weighed = counted = 0.0
-    for loss, multiplier, items in parts:
+    plain = weighted = counted = 0.0
+    for loss, items, weight, is_sum in parts:
         if items > 0:
-            weighed += multiplier * loss
+            summed = loss if is_sum else loss * items
+            plain += summed
+            weighted += weight * summed
             counted += items
-    return TermTotal(loss=weighed / counted if counted else math.nan, items=counted)
+    if not counted:
+        return TermTotal(math.nan, 0.0, 0.0)
+    return TermTotal(plain / counted, counted, weighted / counted)
 
 
 def normaliser(reference_items: float, items: float) -> float:

@@ -38,7 +38,7 @@ def close(lane: Lane, scale: float, *, keep_gradients: bool) -> Update:
 
 
 def _closed(lane: Lane, scale: float) -> Update:
-    parameters = grads.parameters_of(lane.optimizer)
+    parameters = lane.parameters()
     if lane.shares_buffer:
         held = _held(parameters)
         reading = read(lane.tallies, grads.folded(grads.norms(held)))
@@ -85,7 +85,8 @@ def _act(
             grads.clamp(held, lane.clip_value)
     if not empty and finite:
         lane.narrow()
-        lane.optimizer.step()
+        for optimizer in lane.optimizers:
+            optimizer.step()
         for scheduler in lane.schedulers:
             scheduler.step()
     return Update(

@@ -26,9 +26,11 @@ foreach_clamp_min_ = torch._foreach_clamp_min_
 _NARROW = (torch.float16, torch.bfloat16)
 
 
-def parameters_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """Return every parameter the optimizer holds now; groups may be added while training."""
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+def parameters_of(optimizers: Iterable[torch.optim.Optimizer]) -> list[Tensor]:
+    """Return every parameter the optimizers hold now; groups may be added while training."""
+    return [
+        p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]
+    ]
 
 
 def with_gradients(parameters: Iterable[Tensor]) -> tuple[list[Tensor], list[Tensor]]:

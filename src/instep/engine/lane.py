@@ -1,8 +1,8 @@
 """A lane: one optimizer, and the gradients between two of its updates.
 
-A stepper has one lane per optimizer. Lanes open and close on their own (a generator every 2
-micro-batches, a discriminator every 4), share one loss scale, and never touch each other's
-gradients.
+A stepper has one lane per named optimizer; a lane may hold several that always update together.
+Lanes open and close on their own (a generator every 2 micro-batches, a discriminator every 4),
+share one loss scale, and never touch each other's gradients.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Lane:
     def __init__(
         self,
         name: str,
-        optimizer: Optimizer,
+        optimizers: Sequence[Optimizer],
         scaling: Scaling,
         *,
         alone: bool,
         accumulate_in: torch.dtype | None,
     ) -> None:
         self.name = name
-        self.optimizer = optimizer
+        self.optimizers = optimizers
         self.schedulers: list[Any] = []
         self.clip_norm: float | None = None
         self.clip_value: float | None = None
@@ -62,9 +62,13 @@ class Lane:
         self._parked: dict[str, Gradients] = {}
         self._seeds: dict[float, Tensor] = {}
 
+    def parameters(self) -> list[Tensor]:
+        """Return the parameters that this lane updates, as its optimizers hold them now."""
+        return grads.parameters_of(self.optimizers)
+
     def open(self, totals: Mapping[str, float] | None = None) -> None:
         """Begin a window with clean gradients; `totals` are its counts, if known ahead."""
-        parameters = grads.parameters_of(self.optimizer)
+        parameters = self.parameters()
         if self.keeps_gradients:
             grads.clear(parameters)
             self.keeps_gradients = False
@@ -154,7 +158,7 @@ class Lane:
         if self.totals is not None or self._active == term:
             return
         if self._active is not None:
-            parameters = grads.parameters_of(self.optimizer)
+            parameters = self.parameters()
             self._parked[self._active] = [p.grad for p in parameters]
             grads.assign(parameters, self._parked.pop(term, []))
         self._active = term
@@ -162,13 +166,13 @@ class Lane:
     @property
     def buffers(self) -> dict[str, Gradients]:
         """Every gradient buffer of the open window, by term; one called "" if terms share it."""
-        held: Gradients = [p.grad for p in grads.parameters_of(self.optimizer)]
+        held: Gradients = [p.grad for p in self.parameters()]
         return {self._active or "": held, **self._parked}
 
     @property
     def is_touched(self) -> bool:
         """Whether anything was added to this window, declared or not."""
-        parameters = grads.parameters_of(self.optimizer)
+        parameters = self.parameters()
         return bool(self.tallies) or any(p.grad is not None for p in parameters)
 
     def rescale(self, ratio: float) -> None:
@@ -182,7 +186,7 @@ class Lane:
 
         A factor of 0 says the term had no items: its buffer holds 0/0 at worst, and is dropped.
         """
-        parameters = grads.parameters_of(self.optimizer)
+        parameters = self.parameters()
         merged: Gradients = [None] * len(parameters)
         for term, buffer in self.buffers.items():
             if not factors[term]:
@@ -214,7 +218,7 @@ class Lane:
         self._parked = {}
         self.keeps_gradients = keep_gradients
         if not keep_gradients:
-            grads.clear(grads.parameters_of(self.optimizer))
+            grads.clear(self.parameters())
         self.narrow()
 
     def restore(
@@ -233,7 +237,7 @@ class Lane:
         self._active = active
         for term, buffer in buffers.items():
             if term == (active or ""):
-                grads.assign(grads.parameters_of(self.optimizer), buffer)
+                grads.assign(self.parameters(), buffer)
             else:
                 self._parked[term] = list(buffer)
 

@@ -85,7 +85,8 @@ class Recorder:
             )
         if lane.clip_value is not None:
             record(Clip((name,), "value", lane.clip_value, place=place))
-        rate = lane.optimizer.param_groups[0]["lr"]
+        rate = lane.optimizers[0].param_groups[0].get("lr")
+        rate = None if rate is None else float(rate)
         record(
             Step(
                 name,
@@ -93,7 +94,7 @@ class Recorder:
                 scaler=SCALER if scale is not None else None,
                 finite=update.skipped != "non-finite",
                 grad_norm=update.grad_norm * update.clip_factor,
-                lr=float(rate),
+                lr=rate,
                 loss=update.loss,
                 items=update.items,
                 place=place,
@@ -103,7 +104,7 @@ class Recorder:
             self._updates[name] = self._updates.get(name, 0) + 1
             for index in range(len(lane.schedulers)):
                 scheduler = f"{name}.scheduler{index}"
-                record(Schedule(name, scheduler, "update", lr=float(rate), place=place))
+                record(Schedule(name, scheduler, "update", lr=rate, place=place))
         record(Zero((name,), place=place))
 
     def scaled(self, old: float, new: float) -> None:

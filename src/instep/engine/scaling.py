@@ -23,11 +23,11 @@ LARGEST_FLOAT32 = 3.4028234663852886e38
 class LossScale:
     """The policy of `GradScaler`: grow after enough good updates, back off after a bad one.
 
-    >>> LossScale(scale=4.0,
-    growth_interval=2).after(overflowed=False).after(overflowed=False).scale 8.0
-    >>> LossScale(scale=4.0, good_updates=1).after(overflowed=True)
-    LossScale(scale=2.0, growth_factor=2.0, backoff_factor=0.5, growth_interval=2000,
-    good_updates=0)
+    >>> start = LossScale(scale=4.0, growth_interval=2)
+    >>> start.after(overflowed=False).after(overflowed=False).scale
+    8.0
+    >>> start.after(overflowed=False).after(overflowed=True).scale
+    2.0
     """
 
     scale: float = 65536.0

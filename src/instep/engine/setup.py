@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -47,31 +47,35 @@ def models_of(model: Any) -> list[nn.Module]:
     return models
 
 
-def optimizers_of(optimizer: Any) -> dict[str, Optimizer]:
+def optimizers_of(optimizer: Any) -> dict[str, tuple[Optimizer, ...]]:
     """Return the optimizers by name, each one usable and no parameter in two of them."""
-    named = dict(optimizer) if isinstance(optimizer, Mapping) else {ONLY: optimizer}
-    owner: dict[int, str] = {}
-    for name, candidate in named.items():
-        _require_optimizer(name, candidate)
-        for parameter in {id(p): p for p in grads.parameters_of(candidate)}.values():
-            other = owner.setdefault(id(parameter), name)
-            if other != name:
-                raise SetupError(
-                    f"a parameter of shape {tuple(parameter.shape)} is in {other!r} and in "
-                    f"{name!r}.",
-                    why="both would update it, from gradients that each of them normalises and "
-                    "clears.",
-                    fix="give each parameter to one optimizer; use parameter groups for different "
-                    "rates.",
-                    more="several-optimizers",
-                )
-    if not named:
+    given = dict(optimizer) if isinstance(optimizer, Mapping) else {ONLY: optimizer}
+    named = {
+        name: tuple(one) if isinstance(one, list | tuple) else (one,) for name, one in given.items()
+    }
+    if not named or not all(named.values()):
         raise SetupError(
             "no optimizer was given.",
             why="a window ends with an update.",
-            fix="pass an optimizer, or a mapping of names to optimizers.",
+            fix="pass an optimizer, a list of them, or a mapping of names to optimizers.",
             more="setup",
         )
+    owner: dict[int, tuple[str, Optimizer]] = {}
+    for name, together in named.items():
+        for candidate in together:
+            _require_optimizer(name, candidate)
+            for parameter in grads.parameters_of([candidate]):
+                other, holder = owner.setdefault(id(parameter), (name, candidate))
+                if holder is not candidate:
+                    raise SetupError(
+                        f"a parameter of shape {tuple(parameter.shape)} is in two optimizers, "
+                        f"of {other!r} and {name!r}.",
+                        why="both would update it, from gradients that each of them normalises and "
+                        "clears.",
+                        fix="give each parameter to one optimizer; use parameter groups for "
+                        "different rates.",
+                        more="several-optimizers",
+                    )
     return named
 
 
@@ -102,12 +106,14 @@ def _require_optimizer(name: object, optimizer: Any) -> None:
         )
 
 
-def require_same_devices(models: Iterable[nn.Module], optimizers: Mapping[str, Optimizer]) -> None:
+def require_same_devices(
+    models: Iterable[nn.Module], optimizers: Mapping[str, Sequence[Optimizer]]
+) -> None:
     """Refuse parameters that were moved or replaced after their optimizer was built."""
     names = {id(p): n for model in models for n, p in model.named_parameters()}
     devices = {p.device for model in models for p in model.parameters()}
-    for name, optimizer in optimizers.items():
-        for parameter in grads.parameters_of(optimizer):
+    for name, optimizer in ((n, o) for n, together in optimizers.items() for o in together):
+        for parameter in grads.parameters_of([optimizer]):
             known = names.get(id(parameter))
             if known is None and devices and parameter.device not in devices:
                 _refuse_devices(
@@ -137,7 +143,9 @@ def _refuse_devices(what: str) -> None:
     )
 
 
-def schedulers_of(scheduler: Any, optimizers: Mapping[str, Optimizer]) -> dict[str, list[Any]]:
+def schedulers_of(
+    scheduler: Any, optimizers: Mapping[str, Sequence[Optimizer]]
+) -> dict[str, list[Any]]:
     """Return the schedulers of each optimizer; each knows its own."""
     given = [] if scheduler is None else scheduler
     if isinstance(given, Mapping):
@@ -160,7 +168,7 @@ def schedulers_of(scheduler: Any, optimizers: Mapping[str, Optimizer]) -> dict[s
                 more="schedulers",
             )
         owner = getattr(one, "optimizer", None)
-        names = [name for name, optimizer in optimizers.items() if optimizer is owner]
+        names = [name for name, together in optimizers.items() if any(o is owner for o in together)]
         if not names and owner is None and len(optimizers) == 1:
             names = list(optimizers)
         if not names:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from instep.engine import gradients as grads
 from instep.engine import rng
 from instep.engine.feed import Position
 from instep.engine.tally import Tally, read
@@ -53,7 +52,7 @@ class Resume:
         for term, rows in saved["declared"].items():
             declared[term] = Tally(rows["reference"])
             declared[term].declared = [tuple(row) for row in rows["rows"]]
-        parameters = grads.parameters_of(lane.optimizer)
+        parameters = lane.parameters()
         buffers = {
             term: [
                 None if g is None else _like(g, p) for g, p in zip(held, parameters, strict=False)
@@ -120,12 +119,7 @@ def _save_lane(lane: Lane, fresh: int) -> dict[str, Any]:
         "declared": {
             term: {
                 "reference": reading.references[term] if lane.tallies[term].is_begun else None,
-                "rows": [
-                    (part.loss, part.items, weight, is_sum)
-                    for part, (_, _, weight, is_sum) in zip(
-                        parts, lane.tallies[term].declared, strict=True
-                    )
-                ],
+                "rows": [tuple(part) for part in parts],
             }
             for term, parts in reading.parts.items()
         },
@@ -178,7 +172,7 @@ def _misfit(loop: Loop, state: dict[str, Any]) -> str | None:
         return f"it has optimizers {sorted(state['lanes'])}, this has {sorted(loop.core.lanes)}"
     for name, lane in loop.core.lanes.items():
         saved = state["lanes"][name]["window"]
-        shapes = [p.shape for p in grads.parameters_of(lane.optimizer)]
+        shapes = [p.shape for p in lane.parameters()]
         for held in saved["buffers"].values() if saved is not None else ():
             if len(held) > len(shapes):
                 return f"{name} has {len(shapes)} parameters, the state {len(held)}"

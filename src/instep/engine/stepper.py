@@ -28,9 +28,14 @@ if TYPE_CHECKING:
     from instep.splits.micro import Micro
     from instep.trace import Trace
 
+    Optimizers = Optimizer | Sequence[Optimizer]
+
 
 class Stepper:
     """Train in windows: one exact update each, however the work is split.
+
+    A list of optimizers updates together, from the same gradients, clipped by their common norm. A
+    mapping names optimizers that have windows of their own.
 
     >>> import torch, instep
     >>> model = torch.nn.Linear(2, 1)
@@ -48,7 +53,7 @@ class Stepper:
     def __init__(
         self,
         model: nn.Module | Sequence[nn.Module],
-        optimizer: Optimizer | Mapping[str, Optimizer],
+        optimizer: Optimizers | Mapping[str, Optimizers],
         *,
         scheduler: object = None,
         clip_norm: float | Mapping[str, float] | None = None,
@@ -87,9 +92,9 @@ class Stepper:
         self.scaler = scaler
         scaling = Scaling(scaler)
         lanes = {}
-        for name, one in self.optimizers.items():
+        for name, together in self.optimizers.items():
             alone = len(self.optimizers) == 1
-            lane = Lane(name, one, scaling, alone=alone, accumulate_in=accumulate_in)
+            lane = Lane(name, together, scaling, alone=alone, accumulate_in=accumulate_in)
             lane.schedulers = schedulers[name]
             lane.clip_norm, lane.clip_value = norms[name], values[name]
             lanes[name] = lane
@@ -176,5 +181,8 @@ class Stepper:
         state.load(self._loop, state_dict)
 
     def __repr__(self) -> str:
-        names = ", ".join(f"{n}={type(o).__name__}" for n, o in self.optimizers.items())
+        names = ", ".join(
+            f"{name}={'+'.join(type(optimizer).__name__ for optimizer in together)}"
+            for name, together in self.optimizers.items()
+        )
         return f"Stepper({names}, precision={self._core.precision.name!r})"

@@ -88,7 +88,7 @@ def read(tallies: dict[str, Tally], extra: Sequence[Tensor]) -> Reading:
         parts[name] = rows = []
         for _, _, weight, is_sum in tally.declared:
             loss, items = next(fetched), next(fetched)
-            rows.append(Part(loss, weight if is_sum else weight * items, items))
+            rows.append(Part(loss, items, weight, is_sum))
         references[name] = next(fetched) or 1.0
     return Reading(parts, references, known[: len(extra)])
 

@@ -36,13 +36,13 @@ class Update:
 
     @property
     def loss(self) -> float:
-        """The loss of the whole window; NaN if it had no items."""
-        losses = [term.loss for term in self.terms.values() if term.items > 0]
+        """The loss of the whole window, weights included; NaN if it had no items."""
+        losses = [term.weighted for term in self.terms.values() if term.items > 0]
         return sum(losses) if losses else math.nan
 
     @property
     def losses(self) -> dict[str, float]:
-        """The loss of each term over the whole window."""
+        """The loss of each term over the whole window, without its weight."""
         return {name: term.loss for name, term in self.terms.items()}
 
     @property

@@ -147,7 +147,7 @@ def _notes(models: list[nn.Module]) -> list[str]:
 def _float64(stepper: Stepper) -> Iterator[dict[str, Tensor]]:
     """Lend the parameters and buffers in float64, dropout off; put everything back after."""
     random = rng.full_state()
-    owned = {id(p): p for o in stepper.optimizers.values() for p in grads.parameters_of(o)}
+    owned = {id(p): p for os in stepper.optimizers.values() for p in grads.parameters_of(os)}
     modules = [module for model in stepper.models for module in model.modules()]
     names = {id(p): n for model in stepper.models for n, p in model.named_parameters()}
     named = {

@@ -160,10 +160,16 @@ class Window:
             self._record(core.recorder, lane, rows, summed=summed)
 
     def due(self, optimizer: str | None = None) -> bool:
-        """Whether this optimizer's window is full, so that it closes with this micro-batch."""
+        """Whether this optimizer updates at the end of this micro-batch.
+
+        To update it in the middle instead: `if window.due(name): window.close(name)`, after its
+        backward. Asking draws the next batch, to know whether this one is the last.
+        """
         require(self._state, "due")
         lane = self._core.lane(optimizer)
-        return lane.is_open and self._is_due(lane)
+        if not lane.is_open or self._feed is None:
+            return False
+        return self._is_due(lane) or not self._feed.draw_ahead(1)
 
     def close(self, optimizer: str | None = None) -> None:
         """Update now: one optimizer by name, or all and so end the window before its loop does."""
@@ -208,7 +214,7 @@ class Window:
 
     @property
     def losses(self) -> dict[str, float]:
-        """The loss of each named term over the whole window."""
+        """The loss of each named term over the whole window, without its weight."""
         return self._result("losses").losses
 
     @property
