@@ -1,0 +1,256 @@
+"""Promise 10: save anywhere, resume, and the result is bit for bit that of never having stopped."""
+
+from __future__ import annotations
+
+import copy
+import io
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+import instep
+from instep.errors import StateError, WindowError
+from tests.engine.kit import assert_bit_identical, batches, mean_loss, mlp
+
+
+class Augmented(Dataset):
+    """Draws from torch's generator in whichever process loads it, like real augmentation."""
+
+    def __len__(self) -> int:
+        return 22
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        generator = torch.Generator().manual_seed(index)
+        x = torch.randn(5, generator=generator) + 0.1 * torch.randn(5)
+        return x, index % 3
+
+
+class Job:
+    """A training job as a user would write it, with dropout and a scheduler."""
+
+    def __init__(self, *, workers: int = 0, **options) -> None:
+        torch.manual_seed(3)
+        self.model = nn.Sequential(nn.Linear(5, 8), nn.Dropout(0.3), nn.Tanh(), nn.Linear(8, 3))
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
+        self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 2, gamma=0.7)
+        self.stepper = instep.Stepper(
+            self.model, self.optimizer, scheduler=self.scheduler, **options
+        )
+        generator = torch.Generator().manual_seed(11)
+        self.loader = DataLoader(
+            Augmented(), batch_size=3, shuffle=True, num_workers=workers, generator=generator
+        )
+
+    def save(self) -> bytes:
+        parts = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": self.scheduler.state_dict(),
+            "stepper": self.stepper.state_dict(),
+        }
+        buffer = io.BytesIO()
+        torch.save(parts, buffer)
+        return buffer.getvalue()
+
+    def load(self, saved: bytes) -> None:
+        parts = torch.load(io.BytesIO(saved), weights_only=True)
+        self.model.load_state_dict(parts["model"])
+        self.optimizer.load_state_dict(parts["optimizer"])
+        self.scheduler.load_state_dict(parts["scheduler"])
+        self.stepper.load_state_dict(parts["stepper"])
+
+    def loss(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(self.model(x), y)
+
+    def epoch(self, *, stop: tuple[int, str] | None = None, **options) -> tuple[bytes | None, list]:
+        """Run an epoch; stop = (batch, moment): save there, keep going to the end all the same."""
+        saved, log, seen = None, [], 0
+        for window in self.stepper.windows(self.loader, size=3, **options):
+            if stop == (seen, "window"):
+                saved = self.save()
+            for x, y in window:
+                if stop == (seen, "before"):
+                    saved = self.save()
+                loss = self.loss(x, y)
+                if stop == (seen, "forward"):
+                    saved = self.save()
+                window.backward(loss, items=len(y))
+                if stop == (seen, "after"):
+                    saved = self.save()
+                seen += 1
+            log.append((window.loss, window.grad_norm))
+            if stop == (seen, "closed"):
+                saved = self.save()
+        return saved, log
+
+
+MOMENTS = [(batch, m) for batch in range(8) for m in ("before", "forward", "after")]
+MOMENTS += [(batch, "window") for batch in (0, 3, 6)] + [(3, "closed"), (8, "closed")]
+
+
+@pytest.mark.parametrize("options", [{}, {"count": lambda batch: len(batch[1])}], ids=["", "ahead"])
+@pytest.mark.parametrize("stop", MOMENTS, ids=str)
+def test_resume_is_bit_identical_wherever_it_was_saved(stop, options):
+    job = Job()
+    job.epoch()
+    saved, log = job.epoch(stop=stop, **options)
+    job.epoch()
+    assert saved is not None
+    torch.manual_seed(99)
+    resumed = Job()
+    resumed.load(saved)
+    _, tail = resumed.epoch(**options)
+    assert tail == log[len(log) - len(tail) :]
+    resumed.epoch()
+    assert_bit_identical(resumed.model, job.model)
+    assert resumed.scheduler.last_epoch == job.scheduler.last_epoch
+
+
+@pytest.mark.parametrize(
+    "stop", [(1, "after"), (4, "before"), (7, "after"), (3, "window")], ids=str
+)
+def test_resume_is_bit_identical_with_workers(stop):
+    job = Job(workers=2)
+    saved, _ = job.epoch(stop=stop)
+    resumed = Job(workers=2)
+    resumed.load(saved)
+    resumed.epoch()
+    assert_bit_identical(resumed.model, job.model)
+
+
+def test_resume_with_a_scaler_and_narrow_parameters():
+    def build() -> Job:
+        job = Job(precision="fp16", scaler=torch.amp.GradScaler("cpu", growth_interval=2))
+        job.model.to(torch.bfloat16)
+        job.loss = lambda x, y: nn.functional.cross_entropy(job.model(x.bfloat16()).float(), y)
+        return job
+
+    job = build()
+    saved, _ = job.epoch(stop=(4, "after"))
+    resumed = build()
+    resumed.load(saved)
+    resumed.epoch()
+    assert_bit_identical(resumed.model, job.model)
+    assert resumed.stepper.scaler.state_dict() == job.stepper.scaler.state_dict()
+
+
+def test_resume_of_several_optimizers_and_terms():
+    data = [x for x, _ in batches([2, 3, 1, 4, 2, 2])]
+
+    def build() -> tuple:
+        left, right = mlp(1), mlp(2)
+        optimizers = {
+            "left": torch.optim.Adam(left.parameters()),
+            "right": torch.optim.Adam(right.parameters()),
+        }
+        return left, right, optimizers, instep.Stepper([left, right], optimizers)
+
+    def run(left, right, stepper, optimizers, stop=None):
+        saved, seen = None, 0
+        for window in stepper.windows(data, size={"left": 2, "right": 4}):
+            for x in window:
+                out = left(x)
+                terms = {"a": out.square().mean(), "b": (out - right(x)).square().mean()}
+                window.backward(terms, items={"a": len(x), "b": 2 * len(x)}, optimizer="left")
+                window.backward(right(x).square().mean(), items=len(x), optimizer="right")
+                seen += 1
+                if seen == stop:
+                    saved = copy.deepcopy(
+                        [
+                            left.state_dict(),
+                            right.state_dict(),
+                            {n: o.state_dict() for n, o in optimizers.items()},
+                            stepper.state_dict(),
+                        ]
+                    )
+        return saved
+
+    for stop in range(1, 7):
+        left, right, optimizers, stepper = build()
+        saved = run(left, right, stepper, optimizers, stop)
+        again_left, again_right, again_optimizers, again = build()
+        again_left.load_state_dict(saved[0])
+        again_right.load_state_dict(saved[1])
+        for name, state in saved[2].items():
+            again_optimizers[name].load_state_dict(state)
+        again.load_state_dict(saved[3])
+        run(again_left, again_right, again, again_optimizers)
+        assert_bit_identical(left, again_left)
+        assert_bit_identical(right, again_right)
+
+
+def test_python_and_numpy_generators_come_back():
+    job = Job()
+    state = job.stepper.state_dict()
+    drawn = (random.random(), np.random.rand(), torch.rand(1).item())
+    random.random()
+    job.stepper.load_state_dict(state)
+    assert (random.random(), np.random.rand(), torch.rand(1).item()) == drawn
+
+
+def test_a_window_opened_by_hand_continues():
+    model = mlp()
+    data = batches([2, 3])
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    start = copy.deepcopy(model)
+    with stepper.window() as window:
+        window.backward(mean_loss(model, *data[0]), items=2)
+        state = stepper.state_dict()
+        window.backward(mean_loss(model, *data[1]), items=3)
+    again = copy.deepcopy(start)
+    resumed = instep.Stepper(again, torch.optim.SGD(again.parameters(), lr=0.1))
+    resumed.load_state_dict(state)
+    with pytest.raises(WindowError, match="waits in the middle"):
+        resumed.step(data[0][0], lambda x: again(x).mean())
+    with pytest.raises(StateError, match="sizes"):
+        next(iter(resumed.windows(data, size=2)))
+    with resumed.window() as window:
+        window.backward(mean_loss(again, *data[1]), items=3)
+    assert_bit_identical(again, model)
+
+
+def test_a_state_that_does_not_fit_changes_nothing():
+    job = Job()
+    saved, _ = job.epoch(stop=(1, "after"))
+    state = torch.load(io.BytesIO(saved), weights_only=True)["stepper"]
+    fresh = Job()
+    before = fresh.stepper.state_dict()
+    wrong_version = {**state, "version": 99}
+    wrong_names = {**state, "lanes": {"other": state["lanes"]["optimizer"]}}
+    wrong_shape = copy.deepcopy(state)
+    wrong_shape["lanes"]["optimizer"]["window"]["buffers"]["loss"][0] = torch.zeros(1)
+    for bad in (wrong_version, wrong_names, wrong_shape, {}, None, {"model": 1}):
+        with pytest.raises(StateError, match="does not fit"):
+            fresh.stepper.load_state_dict(bad)
+    assert fresh.stepper.state_dict()["place"] == before["place"] is None
+    for window in job.stepper.windows(job.loader, size=3):
+        with pytest.raises(WindowError, match="inside a window"):
+            job.stepper.load_state_dict(state)
+        window.discard()
+        break
+
+
+def test_a_loader_that_became_shorter_is_said_and_the_state_is_kept():
+    job = Job()
+    saved, _ = job.epoch(stop=(6, "after"))
+    resumed = Job()
+    resumed.load(saved)
+    with pytest.raises(StateError, match="ended before batch 7"):
+        for _ in resumed.stepper.windows([1, 2], size=3):
+            pass
+    resumed.epoch()
+    assert_bit_identical(resumed.model, job.model)
+
+
+def test_discard_forgets_a_loaded_window():
+    job = Job()
+    saved, _ = job.epoch(stop=(1, "after"))
+    resumed = Job()
+    resumed.load(saved)
+    resumed.stepper.discard()
+    _, log = resumed.epoch()
+    assert len(log) == 3
