@@ -53,7 +53,7 @@ def test_the_scaler_stays_the_owner():
     scaling.record(overflowed=False)
     assert scaling.update() == 2.0
     assert scaler.get_scale() == 16.0
-    scaler.update(4.0)  # the user changes it
+    scaler.load_state_dict({**scaler.state_dict(), "scale": 4.0})  # the user changes it
     scaling.read()
     assert scaling.scale == 4.0
     scaling.record(overflowed=False)

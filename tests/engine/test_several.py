@@ -22,7 +22,7 @@ def losses(left: nn.Module, right: nn.Module, x: torch.Tensor) -> dict[str, torc
 
 
 def reference(left: nn.Module, right: nn.Module, data: list[torch.Tensor], lr: float) -> None:
-    """Plain PyTorch: each net's gradient at the weights its micro-batch saw, mean over its window."""
+    """Plain PyTorch: each net's gradient at the weights its micro-batch saw, averaged by items."""
     sums = {"left": [0.0] * 4, "right": [0.0] * 4}
     items = {"left": 0, "right": 0}
     nets = {"left": left, "right": right}

@@ -46,6 +46,9 @@ class Feed:
     def __init__(self, loader: Iterable[Any], position: Position | None = None) -> None:
         generators = rng.generators_of(loader)
         if position is not None:
+            missing = sorted(position.generators.keys() - generators.keys())
+            if missing:
+                raise _other_loader(f"it has no generator at {', '.join(missing)}, as it had then.")
             rng.restore(position.epoch_random)
             for name, state in position.generators.items():
                 generators[name].set_state(state)
@@ -65,13 +68,7 @@ class Feed:
     def _return_to(self, position: Position) -> None:
         for _ in range(position.skip):
             if next(self._batches, END) is END:
-                raise StateError(
-                    f"the loader ended before batch {position.skip}, where the saved run was.",
-                    why="a resumed loop skips the batches that were done, and there are fewer now.",
-                    fix="resume with the loader the state was saved with, or call "
-                    "stepper.discard() to start a new epoch.",
-                    more="resume",
-                )
+                raise _other_loader(f"it ended before batch {position.skip}, where that run was.")
         self._done = position.skip
         for state in position.redraw:
             rng.restore(state)
@@ -132,3 +129,12 @@ class Feed:
             if self._hand_out is not None:
                 now.update(rng.widened(self._hand_out))
         return Position(self._done, redraw, now, self._epoch_random, self._generators)
+
+
+def _other_loader(why: str) -> StateError:
+    return StateError(
+        "this is not the loader the state was saved with.",
+        why=f"a resumed loop draws the same batches again and skips what was done; {why}",
+        fix="resume with the same loader, or call stepper.discard() to start a new epoch.",
+        more="resume",
+    )
