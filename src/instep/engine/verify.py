@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -79,8 +80,8 @@ def verify(
         )
     samples = Micro.samples(batch)
     if split is None:
-        # Uneven on purpose: equal pieces would hide a mean of means.
-        split = max(1, -(-(samples or 1) * 2 // 5))
+        # Two uneven pieces: equal ones would hide a mean of means.
+        split = max(1, min(math.ceil((samples or 1) * 0.6), (samples or 1) - 1))
     with _float64(stepper) as named:
         notes = _notes(stepper.models)
         wide = rebuild(batch, _double)

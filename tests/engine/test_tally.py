@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from instep.engine.arithmetic import Part
+from instep.engine.tally import Tally, read
+
+
+def test_the_reference_is_the_first_count_that_is_not_zero():
+    tally = Tally(None)
+    assert not tally.is_begun
+    assert tally.share(5, is_sum=False) == 5 / 4
+    assert tally.reference == 4.0
+    assert tally.share(100, is_sum=False) == 25
+    assert tally.share(100, is_sum=True) == 0.25
+    assert Tally(16.0).share(8, is_sum=False) == 0.5
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float32, torch.bool])
+def test_the_reference_is_found_on_the_device_too(dtype):
+    tally = Tally(None)
+    empty, one = torch.tensor(0, dtype=dtype), torch.tensor(1, dtype=dtype)
+    assert tally.share(empty, is_sum=False).item() == 0
+    assert tally.share(empty, is_sum=False).item() == 0
+    share = tally.share(one, is_sum=False)
+    assert share.item() == 1.0
+    assert share.dtype == torch.float64
+    assert tally.share(torch.tensor(3), is_sum=False).item() == 3.0
+    tally.declared = [(torch.tensor(2.0), one, 1.0, False)]
+    assert read({"loss": tally}, []).references == {"loss": 1.0}
+
+
+def test_device_counts_are_exact_beyond_24_bits():
+    tally = Tally(None)
+    count = 2**24 + 1
+    share = tally.share(torch.tensor(count), is_sum=False)
+    assert share.item() * read({"t": tally}, []).references["t"] == count
+
+
+def test_reading_brings_everything_home_in_order():
+    first, second = Tally(4.0), Tally(None)
+    first.declared = [(torch.tensor(1.5), 2, 1.0, False), (0.5, torch.tensor(3), 0.5, True)]
+    second.declared = [(torch.tensor(7.0), torch.tensor(9), 2.0, False)]
+    reading = read({"a": first, "b": second}, [torch.tensor(42.0)])
+    assert reading.extra == [42.0]
+    assert reading.parts == {
+        "a": [Part(1.5, 2, 1.0, False), Part(0.5, 3, 0.5, True)],
+        "b": [Part(7.0, 9, 2.0, False)],
+    }
+    assert reading.references == {"a": 4.0, "b": 1.0}
+    assert read({}, []) == ({}, {}, [])
+    assert not math.isnan(reading.extra[0])

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import instep
+from instep.errors import LossError, WindowError
+from tests.engine.kit import assert_bit_identical
+
+X = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
+Y = torch.tensor([0, 1, 2, 0, 1, 2, 0])
+
+
+def stepper_of(model: nn.Module) -> instep.Stepper:
+    return instep.Stepper(model, torch.optim.AdamW(model.parameters()))
+
+
+def plain_net(*middle: nn.Module) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 6), *middle, nn.Linear(6, 3))
+
+
+def cross_entropy(model: nn.Module):
+    return lambda batch: nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+
+def test_a_mean_over_samples_is_the_same_however_split():
+    model = plain_net(nn.Tanh())
+    for split in (None, 1, 3, instep.Micro(6)):
+        found = instep.verify(stepper_of(model), (X, Y), cross_entropy(model), split=split)
+        assert found.ok
+        assert found.worst < 1e-14
+        assert set(found.errors) == {"0.weight", "0.bias", "2.weight", "2.bias"}
+        assert found.loss_whole == pytest.approx(found.loss_split, rel=1e-14)
+    assert "the same gradient" in str(found)
+    assert found.pieces == 2
+
+
+def test_a_loss_that_couples_its_samples_is_found():
+    model = plain_net(nn.Tanh())
+
+    def contrastive(x):
+        z = nn.functional.normalize(model(x), dim=1)
+        return nn.functional.cross_entropy(z @ z.T, torch.arange(len(x)))
+
+    found = instep.verify(stepper_of(model), X, contrastive)
+    assert not found.ok
+    assert found.worst > 0.05
+    assert "NOT the same" in str(found)
+
+
+def test_wrong_items_are_found():
+    model = plain_net(nn.Tanh())
+    masked = torch.tensor([0, -100, -100, 0, 1, 2, -100])
+
+    def loss_fn(batch):
+        return nn.functional.cross_entropy(model(batch[0]), batch[1])  # items: samples, wrongly
+
+    assert not instep.verify(stepper_of(model), (X, masked), loss_fn).ok
+
+
+def test_batchnorm_is_named_and_dropout_is_not_in_the_way():
+    model = plain_net(nn.BatchNorm1d(6), nn.Dropout(0.5))
+    found = instep.verify(stepper_of(model), (X, Y), cross_entropy(model))
+    assert not found.ok
+    assert "1 is a BatchNorm1d in training mode" in found.notes[0]
+    model[1].eval()
+    found = instep.verify(stepper_of(model), (X, Y), cross_entropy(model))
+    assert found.ok
+    assert found.notes == ()
+
+
+def test_a_random_loss_is_said_to_be_random():
+    model = plain_net()
+
+    def noisy(batch):
+        return nn.functional.cross_entropy(nn.functional.dropout(model(batch[0]), 0.5), batch[1])
+
+    found = instep.verify(stepper_of(model), (X, Y), noisy)
+    assert any("random" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_everything_is_as_before(fails):
+    model = plain_net(nn.BatchNorm1d(6), nn.Dropout(0.5)).to(torch.bfloat16)
+    stepper = stepper_of(model)
+    with stepper.window() as window:
+        window.backward(model(X.bfloat16()).float().square().mean(), items=7)
+    model[0].weight.grad = torch.ones_like(model[0].weight)
+    start = copy.deepcopy(model)
+    held = model[0].weight.grad
+    random = torch.get_rng_state()
+    dtypes = [p.dtype for p in model.parameters()]
+    calls = []
+
+    def loss_fn(batch):
+        calls.append(1)
+        if fails and len(calls) == 3:
+            raise ZeroDivisionError
+        return cross_entropy(model)(batch)
+
+    if fails:
+        with pytest.raises(ZeroDivisionError):
+            instep.verify(stepper, (X, Y), loss_fn)
+    else:
+        instep.verify(stepper, (X, Y), loss_fn)
+    assert [p.dtype for p in model.parameters()] == dtypes
+    assert_bit_identical(model, start)
+    assert model[0].weight.grad is held
+    assert all(p.grad is None for p in model[3].parameters())
+    assert torch.equal(torch.get_rng_state(), random)
+    assert model.training
+    assert model[2].training
+    model(X.bfloat16()).sum().backward()
+    assert model[3].weight.grad.dtype == torch.bfloat16
+
+
+def test_several_terms_and_unused_parameters():
+    model = plain_net(nn.Tanh())
+    model.unused = nn.Parameter(torch.ones(2))
+
+    def terms(batch):
+        out = model[2](model[1](model[0](batch[0])))
+        label = nn.functional.cross_entropy(out, batch[1])
+        return {"label": (label, len(batch[1])), "size": (out.square().mean(), 2 * len(batch[1]))}
+
+    found = instep.verify(stepper_of(model), (X, Y), terms)
+    assert found.ok
+    assert found.errors["unused"] == 0.0
+
+
+def test_it_is_refused_where_it_cannot_be():
+    model = plain_net()
+    stepper = stepper_of(model)
+    with stepper.window() as window:
+        with pytest.raises(WindowError, match="inside a window"):
+            instep.verify(stepper, (X, Y), cross_entropy(model))
+        window.backward(cross_entropy(model)((X, Y)), items=7)
+    with pytest.raises(LossError, match="no graph"):
+        instep.verify(stepper, X, lambda x: x.mean())

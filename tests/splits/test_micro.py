@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from instep.errors import SplitError
+from instep.splits.micro import Micro
+
+
+class Pair(NamedTuple):
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Sample:
+    image: torch.Tensor
+    name: str
+
+
+@given(st.integers(1, 30), st.integers(1, 40))
+def test_pieces_are_the_batch_again(samples, size):
+    x = torch.arange(samples)
+    pieces = list(Micro(size).pieces(x))
+    assert torch.equal(torch.cat(pieces), x)
+    assert all(len(piece) == size for piece in pieces[:-1])
+    assert len(pieces) == -(-samples // size)
+
+
+def test_every_structure_is_cut_and_keeps_its_type():
+    batch = OrderedDict(
+        pair=Pair(torch.arange(5), torch.ones(5, 2)),
+        sample=Sample(torch.zeros(5, 3), "five"),
+        nested=[(torch.arange(5), {"deep": torch.arange(5)})],
+        captions=["a", "b", "c", "d", "e"],
+        labels=("x", "y"),
+        scale=torch.tensor(2.0),
+        flag=True,
+        nothing=None,
+    )
+    first, _, last = Micro(2).pieces(batch)
+    assert type(first) is OrderedDict
+    assert type(first["pair"]) is Pair
+    assert first["sample"] == Sample(first["sample"].image, "five")
+    assert first["sample"].image.shape == (2, 3)
+    assert last["nested"][0][1]["deep"].tolist() == [4]
+    assert first["captions"] == ["a", "b"]
+    assert last["captions"] == ["e"]
+    assert first["labels"] == ("x", "y")
+    assert last["scale"] is batch["scale"]
+    assert last["flag"] is True
+    assert last["nothing"] is None
+    assert Micro.samples(last) == 1
+
+
+def test_pieces_are_views():
+    x = torch.arange(4)
+    first, _ = Micro(2).pieces(x)
+    first[0] = 9
+    assert x[0] == 9
+
+
+@pytest.mark.parametrize("size", [0, -3, 2.0, True, "4", None])
+def test_sizes_that_are_none(size):
+    with pytest.raises(SplitError, match="split is"):
+        Micro(size)
+
+
+def test_batches_that_cannot_be_cut():
+    with pytest.raises(SplitError, match=r"\[2, 3\] samples"):
+        list(Micro(1).pieces((torch.ones(2), torch.ones(3))))
+    for batch in ("text", 3, torch.tensor(1.0), [], {"a": None}):
+        with pytest.raises(SplitError, match="no tensor to cut"):
+            list(Micro(1).pieces(batch))
+    assert list(Micro(2).pieces(torch.ones(0, 3))) == []
