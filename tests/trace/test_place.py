@@ -83,7 +83,7 @@ def test_a_place_is_a_frozen_value():
     place = Place("train.py", 3)
     assert place == Place("train.py", 3)
     assert len({place, Place("train.py", 3)}) == 1
-    assert pickle.loads(pickle.dumps(place)) == place  # noqa: S301
+    assert pickle.loads(pickle.dumps(place)) == place
     with pytest.raises(dataclasses.FrozenInstanceError):
         place.line = 4
     assert not hasattr(place, "__dict__")
