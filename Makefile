@@ -57,7 +57,7 @@ test-slow: $(READY) ## the tests that take longer
 	$(BIN)/python -m pytest -q -m slow
 
 test-gpu: ## the tests that need a CUDA device, with the python that has one: make test-gpu GPU_PYTHON=...
-	PYTHONPATH=src $(or $(GPU_PYTHON),$(BIN)/python) -m tests.gpu
+	PYTHONPATH=src $(or $(GPU_PYTHON),$(BIN)/python) -m pytest -q -m gpu tests/gpu
 
 test-peers: $(BENCH_READY) ## the tests that need the peers of the bench environment
 	$(BENCH)/bin/python -m benchmarks.exactness --require-peers --check

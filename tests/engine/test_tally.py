@@ -8,36 +8,53 @@ import torch
 from instep.engine.arithmetic import Part
 from instep.engine.tally import Tally, read
 
+F32, F64 = torch.float32, torch.float64
+
 
 def test_the_reference_is_the_first_count_that_is_not_zero():
     tally = Tally(None)
     assert not tally.is_begun
-    assert tally.share(5, is_sum=False) == 5 / 4
+    assert tally.share(5, F64, is_sum=False) == 5 / 4
     assert tally.reference == 4.0
-    assert tally.share(100, is_sum=False) == 25
-    assert tally.share(100, is_sum=True) == 0.25
-    assert Tally(16.0).share(8, is_sum=False) == 0.5
+    assert tally.share(100, F64, is_sum=False) == 25
+    assert tally.share(100, F64, is_sum=True) == 0.25
+    assert Tally(16.0).share(8, F64, is_sum=False) == 0.5
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float32, torch.bool])
 def test_the_reference_is_found_on_the_device_too(dtype):
     tally = Tally(None)
     empty, one = torch.tensor(0, dtype=dtype), torch.tensor(1, dtype=dtype)
-    assert tally.share(empty, is_sum=False).item() == 0
-    assert tally.share(empty, is_sum=False).item() == 0
-    share = tally.share(one, is_sum=False)
+    assert tally.share(empty, F32, is_sum=False).item() == 0
+    assert tally.share(empty, F32, is_sum=False).item() == 0
+    share = tally.share(one, F32, is_sum=False)
     assert share.item() == 1.0
     assert share.dtype == torch.float64
-    assert tally.share(torch.tensor(3), is_sum=False).item() == 3.0
+    assert tally.share(torch.tensor(3), F32, is_sum=False).item() == 3.0
+    assert tally.share(torch.tensor(3), F32, is_sum=True).item() == 1.0
     tally.declared = [(torch.tensor(2.0), one, 1.0, False)]
     assert read({"loss": tally}, []).references == {"loss": 1.0}
 
 
-def test_device_counts_are_exact_beyond_24_bits():
+def test_counts_on_the_host_after_empty_ones_on_the_device():
     tally = Tally(None)
+    assert tally.share(torch.tensor(0), F32, is_sum=False).item() == 0
+    assert tally.share(6, F32, is_sum=False).item() == 6 / 8
+    assert tally.share(4, F32, is_sum=True).item() == 1 / 8
+
+
+@pytest.mark.parametrize("known", [None, 2.0**24])
+def test_device_counts_are_exact_beyond_24_bits(known):
+    tally = Tally(known)
     count = 2**24 + 1
-    share = tally.share(torch.tensor(count), is_sum=False)
+    share = tally.share(torch.tensor(count), F64, is_sum=False)
     assert share.item() * read({"t": tally}, []).references["t"] == count
+
+
+def test_narrow_counts_are_widened_before_they_are_divided():
+    count = torch.tensor(200.0, dtype=torch.bfloat16)
+    assert Tally(128.0).share(count, F32, is_sum=False).item() == 200 / 128
+    assert Tally(128.0).share(count, F32, is_sum=False).dtype == torch.float64
 
 
 def test_reading_brings_everything_home_in_order():

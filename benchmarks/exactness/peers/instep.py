@@ -21,15 +21,9 @@ def epoch(scenario: Scenario, model: nn.Module) -> nn.Module:
 
 
 def two_optimizers(scenario: Scenario, model: nn.Module) -> nn.Module:
-    """A backward feeds one optimizer, so a loss that both need is propagated for each."""
-    first, second = scenario.optimizers(model)
-    stepper = instep.Stepper(model, {"first": first, "second": second})
-    for window in stepper.windows(scenario.loader(), size=scenario.window):
-        for inputs, targets in window:
-            loss = scenario.loss(model(inputs), targets)
-            (items,) = scenario.loss.counts(targets).values()
-            window.backward(loss, items=items, optimizer="first", retain_graph=True)
-            window.backward(loss, items=items, optimizer="second")
+    """Optimizers in a list update together."""
+    stepper = instep.Stepper(model, list(scenario.optimizers(model)))
+    _epoch(scenario, model, stepper)
     return model
 
 

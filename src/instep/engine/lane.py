@@ -141,7 +141,7 @@ class Lane:
     def _seed(
         self, tally: Tally, loss: Tensor, items: Number, weight: float, *, is_sum: bool
     ) -> Tensor:
-        share = tally.share(items, is_sum=is_sum)
+        share = tally.share(items, loss.dtype, is_sum=is_sum)
         if isinstance(share, Tensor):
             return (share * (weight * self._scaling.scale)).to(loss.device, loss.dtype)
         value = share * weight * self._scaling.scale

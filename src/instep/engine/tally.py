@@ -25,6 +25,9 @@ Number = float | Tensor
 Declared = tuple[Number, Number, float, bool]
 
 
+_NARROW = (torch.float16, torch.bfloat16)
+
+
 class Tally:
     """The declarations of one term in one window, and the reference of its gradients."""
 
@@ -39,30 +42,42 @@ class Tally:
         """Whether a reference was chosen."""
         return self.reference is not None
 
-    def share(self, items: Number, *, is_sum: bool) -> Number:
-        """Return items / reference, choosing the reference at the first count that is not zero."""
-        if isinstance(items, Tensor):
-            return self._device_share(items, is_sum=is_sum)
-        known = self.reference
-        if known is None:
-            known = self.reference = reference(items)
-        return (1.0 if is_sum else items) / known
+    def share(self, items: Number, dtype: torch.dtype, *, is_sum: bool) -> Number:
+        """Return items / reference, choosing the reference at the first count that is not zero.
 
-    def _device_share(self, items: Tensor, *, is_sum: bool) -> Tensor:
-        # An int tensor times a Python float is float32: right to 24 bits only. Counts are exact in
-        # float64, and devices without it (mps) have no float64 losses to be exact for either.
-        wide = torch.float32 if items.device.type == "mps" else torch.float64
-        items = items.to(wide)
+        `dtype` is that of the loss the share will weigh: a count on a device is as exact as that.
+        """
         known = self.reference
+        if isinstance(known, Tensor) or (known is None and isinstance(items, Tensor)):
+            return self._first_share(items, is_sum=is_sum)
         if known is None:
-            known = items.new_zeros(())
+            known = self.reference = reference(items)  # type: ignore[arg-type]
+        if is_sum:
+            return 1.0 / known
+        if isinstance(items, Tensor):
+            if dtype is torch.float64 or items.dtype in _NARROW:
+                items = items.to(_widest(items))
+            return items * (1.0 / known)
+        return items / known
+
+    def _first_share(self, items: Number, *, is_sum: bool) -> Tensor:
+        """Choose the reference on the device: in a stepper's first window, by counts there."""
+        known = self.reference
         if isinstance(known, Tensor):
-            # Only in a stepper's first window, and only if its first count is on a device.
-            nearest = torch.exp2(torch.round(torch.log2(items)))
-            known = torch.where((known > 0) | (items <= 0), known, nearest)
-            self.reference = known
-            known = torch.where(known > 0, known, 1.0)
-        return (torch.ones_like(items) if is_sum else items) / known
+            count = torch.as_tensor(items, dtype=known.dtype, device=known.device)
+        else:
+            assert isinstance(items, Tensor)  # noqa: S101 -- the caller looked
+            count = items.to(_widest(items))
+            known = torch.zeros_like(count)
+        nearest = torch.exp2(torch.round(torch.log2(count)))
+        known = torch.where((known > 0) | (count <= 0), known, nearest)
+        self.reference = known
+        return (torch.ones_like(count) if is_sum else count) / torch.where(known > 0, known, 1.0)
+
+
+def _widest(items: Tensor) -> torch.dtype:
+    """Return the type in which a count is exact; mps has no float64, so no loss needs it there."""
+    return torch.float32 if items.device.type == "mps" else torch.float64
 
 
 class Reading(NamedTuple):
