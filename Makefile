@@ -9,7 +9,7 @@ BENCH_READY := $(BENCH)/.ready
 # Tests and benchmarks measure the arithmetic, not the scheduling of threads over each other.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup setup-bench demo test lint types unit test-slow test-gpu test-peers format \
+.PHONY: help setup setup-bench demo test lint types unit test-gpu test-peers format \
 	bench-overhead bench-exactness clean
 
 help:
@@ -52,9 +52,6 @@ types: $(READY)
 
 unit: $(READY)
 	$(BIN)/python -m pytest -q -n 2
-
-test-slow: $(READY) ## the tests that take longer
-	$(BIN)/python -m pytest -q -m slow
 
 test-gpu: ## the tests that need a CUDA device, with the python that has one: make test-gpu GPU_PYTHON=...
 	PYTHONPATH=src $(or $(GPU_PYTHON),$(BIN)/python) -m pytest -q -m gpu tests/gpu
