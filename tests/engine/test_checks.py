@@ -10,6 +10,7 @@ import torch
 
 from instep.engine.checks import count_of, host_count, host_weight, scalar_loss
 from instep.errors import ItemsError, LossError
+from tests.engine.kit import pretend_device
 
 LEAF = torch.ones(3, requires_grad=True)
 
@@ -43,7 +44,11 @@ def test_a_loss_of_one_element_is_a_scalar():
         -0.5,
         math.nan,
         math.inf,
+        10**400,
+        2**54,
+        1e300,
         "8",
+        b"8",
         None,
         print,
         [3],
@@ -83,9 +88,16 @@ def test_a_mask_is_not_a_count():
         count_of(torch.tensor([True, False]))
 
 
-def test_a_count_on_a_device_is_not_read():
-    on_device = torch.ones(1, device="meta")
-    assert count_of(on_device).shape == ()
+def test_a_count_on_a_device_is_not_read(monkeypatch):
+    pretend_device(monkeypatch)
+    assert count_of(torch.tensor([[-1.0]])).shape == ()
+
+
+def test_tensors_without_values():
+    with pytest.raises(ItemsError, match="meta device"):
+        count_of(torch.ones((), device="meta"))
+    with pytest.raises(LossError, match="meta device"):
+        scalar_loss(torch.ones((), device="meta", requires_grad=True))
 
 
 def test_weights():

@@ -188,3 +188,65 @@ def test_compiled_models_work_under_windows():
         for x, y in window:
             window.backward(nn.functional.cross_entropy(compiled(x), y), items=len(y))
         assert window.skipped is None
+
+
+@pytest.mark.parametrize("what", ["backward", "close", "error"])
+def test_autocast_blocks_of_the_body_stay_as_they_are(what):
+    """The body may switch autocast off for a part; a backward in there must not switch it on."""
+    model = net()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1), precision="bf16")
+
+    def loop():
+        for window in stepper.windows(DATA, size=5):
+            for x, y in window:
+                assert torch.is_autocast_enabled("cpu")
+                with torch.autocast("cpu", enabled=False):
+                    loss = nn.functional.cross_entropy(model(x), y)
+                    assert loss.dtype == torch.float32
+                    window.backward(loss, items=-1 if what == "error" else len(y))
+                    assert not torch.is_autocast_enabled("cpu")
+                    if what == "close":
+                        window.close()
+                        assert not torch.is_autocast_enabled("cpu")
+                assert torch.is_autocast_enabled("cpu")
+
+    if what == "error":
+        with pytest.raises(instep.InstepError):
+            loop()
+    else:
+        loop()
+    assert not torch.is_autocast_enabled("cpu")
+
+
+def test_weights_cached_by_a_surrounding_autocast_are_not_reused_after_a_step():
+    found, expected = net(), net()
+    x, y = DATA[0]
+    stepper = instep.Stepper(found, torch.optim.SGD(found.parameters(), lr=0.5))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for _ in range(3):
+            stepper.step((x, y), lambda b: nn.functional.cross_entropy(found(b[0]), b[1]))
+    optimizer = torch.optim.SGD(expected.parameters(), lr=0.5)
+    for _ in range(3):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = nn.functional.cross_entropy(expected(x), y)
+        loss.backward()
+        optimizer.step()
+    for one, other in zip(found.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-2)
+
+
+def test_endless_nan_under_fp16_is_said_and_goes_on():
+    model = net()
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    stepper = instep.Stepper(
+        model, torch.optim.SGD(model.parameters(), lr=0.1), precision="fp16", scaler=scaler
+    )
+    x, y = DATA[0]
+    loss_fn = lambda batch: nn.functional.cross_entropy(model(x), y) * torch.nan
+    with pytest.warns(instep.InstepWarning, match="inf or NaN"):
+        for _ in range(300):
+            assert stepper.step((x, y), loss_fn).skipped == "non-finite"
+    assert scaler.get_scale() > 0
+    healthy = lambda batch: nn.functional.cross_entropy(model(x), y)
+    assert stepper.step((x, y), healthy).skipped in (None, "non-finite")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -116,3 +117,18 @@ def test_models_that_reduce_over_ranks_are_refused():
     model = DistributedDataParallel()
     model.inner = mlp()
     refused("wrapped in DistributedDataParallel", model, sgd(model))
+
+
+def test_one_optimizer_given_twice():
+    model = mlp()
+    optimizer = sgd(model)
+    refused("in two optimizers", model, [optimizer, optimizer])
+    refused("in two optimizers", model, {"a": optimizer, "b": optimizer})
+
+
+def test_numbers_of_other_libraries_are_numbers():
+    model = mlp()
+    stepper = instep.Stepper(model, sgd(model), clip_norm=np.float32(0.5))
+    assert len(stepper.windows(range(7), size=np.int64(3))) == 3
+    refused("accumulate_in is", model, sgd(model), accumulate_in="float32")
+    refused("accumulate_in is", model, sgd(model), accumulate_in=torch.int32)

@@ -188,3 +188,28 @@ def test_a_backward_must_name_its_optimizer():
     with pytest.raises(WindowError, match="names none"):
         stepper.step(x, lambda x: left(x).mean())
     assert stepper.step(x, lambda x: right(x).mean(), optimizer="right").optimizer == "right"
+
+
+def test_an_empty_batch_in_function_style_is_an_empty_update():
+    left, right = pair()
+    optimizers = {
+        "left": torch.optim.SGD(left.parameters(), lr=0.1),
+        "right": torch.optim.SGD(right.parameters(), lr=0.1),
+    }
+    stepper = instep.Stepper([left, right], optimizers)
+    x = batches([2])[0][0]
+    update = stepper.step(x[:0], lambda x: left(x).mean(), split=2, optimizer="left")
+    assert (update.optimizer, update.skipped) == ("left", "empty")
+
+
+def test_the_rate_in_the_trace_is_the_one_that_was_used():
+    trace = instep.Trace()
+    left, _ = pair()
+    optimizer = torch.optim.SGD(left.parameters(), lr=1.0)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.1)
+    stepper = instep.Stepper(left, optimizer, scheduler=scheduler, trace=trace)
+    x = batches([2])[0][0]
+    for _ in range(2):
+        stepper.step(x, lambda x: left(x).mean())
+    assert [event.lr for event in trace.of("step")] == pytest.approx([1.0, 0.1])
+    assert [event.lr for event in trace.of("schedule")] == pytest.approx([0.1, 0.01])

@@ -255,3 +255,144 @@ def test_discard_forgets_a_loaded_window():
     resumed.stepper.discard()
     _, log = resumed.epoch()
     assert len(log) == 3
+
+
+@pytest.mark.parametrize("epochs_before", [0, 1])
+@pytest.mark.parametrize("fresh_loader", [True, False])
+def test_persistent_workers_resume_with_the_same_batches(epochs_before, fresh_loader):
+    """Their first epoch draws a seed that later ones do not; the order must follow it."""
+
+    def loader():
+        return DataLoader(
+            list(range(7)), shuffle=True, num_workers=1, persistent_workers=True, batch_size=1
+        )
+
+    def job():
+        torch.manual_seed(4)
+        model = nn.Linear(1, 1)
+        return model, instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+    def epoch(model, stepper, data, stop=None):
+        seen, saved = [], None
+        for window in stepper.windows(data, size=2):
+            for x in window:
+                window.backward(model(x.float()).sum(), items=1)
+                seen.append(int(x))
+                if len(seen) == stop:
+                    saved = stepper.state_dict()
+        return seen, saved
+
+    data = loader()
+    model, stepper = job()
+    for _ in range(epochs_before):
+        epoch(model, stepper, data)
+    whole, saved = epoch(model, stepper, data, stop=3)
+    other, resumed = job()
+    resumed.load_state_dict(saved)
+    rest, _ = epoch(other, resumed, loader() if fresh_loader else data)
+    assert rest == whole[3:]
+
+
+def test_a_batch_that_was_broken_off_does_not_come_again():
+    model = mlp()
+    data = batches([2] * 8)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    seen, state = [], None
+    for window in stepper.windows(list(enumerate(data)), size=2):
+        for index, batch in window:
+            if index == 1:
+                break
+            seen.append(index)
+            window.backward(mean_loss(model, *batch), items=2)
+        if index == 3:
+            state = stepper.state_dict()
+            break
+    resumed = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    resumed.load_state_dict(state)
+    for window in resumed.windows(list(enumerate(data)), size=2):
+        for index, batch in window:
+            seen.append(index)
+            window.backward(mean_loss(model, *batch), items=2)
+    assert seen == [0, 2, 3, 4, 5, 6, 7]
+
+
+def test_places_that_cannot_be_resumed_from_are_refused():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    stepper = instep.Stepper(model, optimizer)
+    data = batches([2] * 4)
+    refused = []
+
+    def attempt(*_):
+        with pytest.raises(WindowError, match="cannot be resumed") as caught:
+            stepper.state_dict()
+        refused.append(caught.value.why)
+
+    handle = optimizer.register_step_post_hook(attempt)
+    for window in stepper.windows(data, size=2):
+        for batch in window:
+            window.backward(mean_loss(model, *batch), items=2)
+        stepper.step(data[0], lambda batch: attempt() or mean_loss(model, *batch))
+        break
+    handle.remove()
+    for window in stepper.windows(data, size=2):
+        for batch in window:
+            window.backward(mean_loss(model, *batch), items=2)
+            break
+        attempt()
+        window.discard()
+        for inner in stepper.windows(data, size=4):
+            for batch in inner:
+                inner.backward(mean_loss(model, *batch), items=2)
+                attempt()
+        break
+    assert len(set(refused)) == 4
+
+
+def test_other_work_between_windows_does_not_disturb_the_place():
+    def build():
+        model = mlp()
+        return model, instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+    data = batches([2] * 6)
+
+    def run(model, stepper, stop=None):
+        saved, seen = None, 0
+        for window in stepper.windows(data, size=2):
+            for batch in window:
+                window.backward(mean_loss(model, *batch), items=2)
+                seen += 1
+                if seen == stop:
+                    saved = copy.deepcopy([model.state_dict(), stepper.state_dict()])
+            stepper.step(data[0], lambda batch: mean_loss(model, *batch))
+            for inner in stepper.windows(data[:2], size=2):
+                for batch in inner:
+                    inner.backward(mean_loss(model, *batch), items=2)
+            with stepper.window() as by_hand:
+                by_hand.backward(mean_loss(model, *data[1]), items=2)
+            stepper.discard()
+        return saved
+
+    for stop in range(1, 7):
+        model, stepper = build()
+        saved = run(model, stepper, stop)
+        again, resumed = build()
+        again.load_state_dict(saved[0])
+        resumed.load_state_dict(saved[1])
+        run(again, resumed)
+        assert_bit_identical(model, again)
+
+
+def test_gradients_of_another_type_do_not_fit():
+    model = mlp()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with stepper.window() as window:
+        window.backward(mean_loss(model, *batches([2])[0]), items=2)
+        state = stepper.state_dict()
+    narrow = mlp(dtype=torch.float32)
+    other = instep.Stepper(narrow, torch.optim.SGD(narrow.parameters(), lr=0.1))
+    with pytest.raises(StateError, match=r"float32, its gradient torch\.float64"):
+        other.load_state_dict(state)
+    del state["lanes"]["optimizer"]["window"]
+    with pytest.raises(StateError, match="no stepper state"):
+        stepper.load_state_dict(state)

@@ -70,3 +70,13 @@ def test_reading_brings_everything_home_in_order():
     assert reading.references == {"a": 4.0, "b": 1.0}
     assert read({}, []) == ({}, {}, [])
     assert not math.isnan(reading.extra[0])
+
+
+def test_a_window_of_quite_another_size_chooses_anew():
+    """So that fp16 gradients neither vanish nor overflow after a change of scale."""
+    assert Tally(1024.0).share(512, F32, is_sum=False) == 0.5
+    small = Tally(1024.0)
+    assert small.share(20, F32, is_sum=False) == 20 / 16
+    assert small.share(2000, F32, is_sum=False) == 2000 / 16
+    fixed = Tally(1024.0, is_fixed=True)
+    assert fixed.share(1, F32, is_sum=False) == 1 / 1024

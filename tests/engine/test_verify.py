@@ -141,3 +141,74 @@ def test_it_is_refused_where_it_cannot_be():
         window.backward(cross_entropy(model)((X, Y)), items=7)
     with pytest.raises(LossError, match="no graph"):
         instep.verify(stepper, X, lambda x: x.mean())
+
+
+def test_models_with_equal_names_are_told_apart():
+    left, right = nn.Linear(5, 3), nn.Linear(5, 3)
+    parameters = [*left.parameters(), *right.parameters()]
+    stepper = instep.Stepper([left, right], torch.optim.SGD(parameters, lr=0.1))
+
+    def coupled(x):
+        z = left(x)
+        return (z @ z.T).logsumexp(1).mean() + right(x).mean()
+
+    found = instep.verify(stepper, X, coupled)
+    assert set(found.errors) == {
+        f"models[{index}].{name}" for index in (0, 1) for name in ("weight", "bias")
+    }
+    assert not found.ok
+
+
+def test_nan_is_never_ok():
+    model = plain_net()
+
+    def broken(batch):
+        return nn.functional.cross_entropy(
+            model(batch[0]) * torch.tensor([torch.nan, 1, 1]), batch[1]
+        )
+
+    with pytest.warns(instep.InstepWarning):
+        found = instep.verify(stepper_of(model), (X, Y), broken)
+    assert not found.ok
+    assert found.worst != found.worst
+
+
+def test_complex_gradients_are_compared_whole():
+    model = nn.Module()
+    model.weight = nn.Parameter(torch.ones(2, dtype=torch.complex64))
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    x = torch.randn(4, 2)
+    good = lambda x: (x * model.weight).abs().square().mean()
+    assert instep.verify(stepper, x, good).ok
+    coupled = lambda x: ((x * model.weight).imag.sum() - 1).square()
+    assert not instep.verify(stepper, x, coupled).ok
+    assert model.weight.dtype == torch.complex64
+
+
+def test_float64_models_get_their_statistics_back():
+    model = plain_net(nn.BatchNorm1d(6)).double()
+    start = copy.deepcopy(model)
+    instep.verify(stepper_of(model), (X.double(), Y), cross_entropy(model))
+    assert_bit_identical(model, start)
+
+
+def test_what_verify_cannot_do_it_says():
+    lazy = nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 3))
+    with pytest.raises(LossError, match="without a shape"):
+        instep.verify(stepper_of(lazy), (X, Y), cross_entropy(lazy))
+    lazy(X)
+    assert instep.verify(stepper_of(lazy), (X, Y), cross_entropy(lazy)).ok
+    model = plain_net()
+    with pytest.raises(LossError, match="does not run in float64"):
+        instep.verify(stepper_of(model), X, lambda x: model(x.float()).mean())
+    assert model[0].weight.dtype == torch.float32
+
+
+def test_a_term_without_items_is_in_neither():
+    model = plain_net()
+
+    def terms(x):
+        out = model(x)
+        return {"a": (out.square().mean(), len(x)), "b": (out.mean(), 0)}
+
+    assert instep.verify(stepper_of(model), X, terms).ok

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import weakref
 
 import pytest
 import torch
@@ -268,3 +269,55 @@ def test_a_size_that_is_none_is_refused(size):
     _, stepper = fresh()
     with pytest.raises(SetupError, match="size is"):
         stepper.windows(DATA, size=size)
+
+
+def test_a_stale_loop_leaves_the_next_window_alone():
+    model, stepper = fresh()
+    stale = iter(stepper.windows(DATA, size=3))
+    next(stale).discard()
+    with stepper.window() as window:
+        window.backward(mean_loss(model, *DATA[0]), items=3)
+        stale.close()
+        window.backward(mean_loss(model, *DATA[1]), items=2)
+    assert window.items == 5
+
+
+def test_a_window_that_is_held_does_not_hold_the_loader():
+    class Batches:
+        """Iterates like a loader with workers: alive as long as somebody holds it."""
+
+        def __iter__(self):
+            self.iterator = iter(DATA)
+            return self
+
+        def __next__(self):
+            return next(self.iterator)
+
+    model, stepper = fresh()
+    loader = Batches()
+    alive = weakref.ref(loader)
+    for window in stepper.windows(loader, size=3, count=lambda batch: len(batch[1])):
+        for x, y in window:
+            window.backward(mean_loss(model, x, y))
+            break
+        break
+    del loader
+    gc.collect()
+    assert alive() is None
+    assert not window.is_open
+
+
+def test_updates_that_happened_are_told_even_if_a_scheduler_raises():
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=2)
+    stepper = instep.Stepper(model, optimizer, scheduler=scheduler)
+    windows = []
+    with pytest.raises(ValueError, match="Tried to step"):
+        for window in stepper.windows(DATA, size=1):
+            windows.append(window)
+            for x, y in window:
+                window.backward(mean_loss(model, x, y), items=len(y))
+    assert [len(window.updates) for window in windows] == [1, 1, 1]
+    assert windows[-1].updates[0].skipped is None
+    assert not stepper.is_in_window

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-from collections import OrderedDict
-from dataclasses import dataclass
+from collections import OrderedDict, defaultdict
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -79,3 +80,29 @@ def test_batches_that_cannot_be_cut():
         with pytest.raises(SplitError, match="no tensor to cut"):
             list(Micro(1).pieces(batch))
     assert list(Micro(2).pieces(torch.ones(0, 3))) == []
+
+
+def test_containers_keep_what_they_carry():
+    defaults = defaultdict(int, x=torch.arange(4))
+    first, _ = Micro(2).pieces(defaults)
+    assert type(first) is defaultdict
+    assert first["missing"] == 0
+    assert len(first["x"]) == 2
+    assert "missing" not in defaults
+
+    @dataclass
+    class Labelled:
+        x: torch.Tensor
+        count: int = field(init=False, default=0)
+
+    batch = Labelled(torch.arange(4))
+    batch.count = 7
+    assert next(Micro(2).pieces(batch)).count == 7
+    pair = (torch.arange(2), Pair(1, 2))
+    assert next(Micro(1).pieces(pair))[1] == Pair(1, 2)
+    assert len(list(Micro(np.int64(2)).pieces(torch.arange(4)))) == 2
+
+
+def test_tensors_that_are_not_dense_are_refused():
+    with pytest.raises(SplitError, match="layout"):
+        list(Micro(1).pieces(torch.eye(3).to_sparse()))

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 # torch.nn.utils.clip_grad_norm_ guards its division with the same constant; ours must agree with
 # it.
 CLIP_GUARD = 1e-6
+# Beyond it, not every whole number is a float any more; nobody has that many items.
+LARGEST_COUNT = 2.0**53
 # Counts given ahead and counts used may differ by the rounding of float counts, not by more.
 AGREEMENT = 1e-12
 

@@ -28,7 +28,9 @@ def backward(
     inputs: Sequence[Tensor] | None,
 ) -> None:
     """Add the gradient of Σ seed · loss into `.grad`: of `inputs`, or of every leaf if None."""
-    is_plain = all(type(loss) is Tensor for loss in losses)
+    is_plain = type(losses[0]) is Tensor and (
+        len(losses) == 1 or all(type(loss) is Tensor for loss in losses)
+    )
     if _engine is None or not is_plain or _transforms_active():
         torch.autograd.backward(losses, seeds, retain_graph, inputs=inputs)
         return

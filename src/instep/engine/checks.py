@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from instep.engine.arithmetic import LARGEST_COUNT
 from instep.errors import ItemsError, LossError
 
 if TYPE_CHECKING:
@@ -21,9 +22,9 @@ def on_host(tensor: Tensor) -> bool:
 def scalar_loss(loss: object) -> Tensor:
     """Return the loss as a 0-dim tensor, or say why it is none."""
     if isinstance(loss, torch.Tensor) and loss.requires_grad and loss.is_floating_point():
-        if loss.dim() == 0:
+        if loss.dim() == 0 and not loss.is_meta:
             return loss
-        if loss.numel() == 1:
+        if loss.numel() == 1 and not loss.is_meta:
             return loss.reshape(())
     raise _no_loss(loss)
 
@@ -52,6 +53,13 @@ def _no_loss(loss: object) -> LossError:
             fix="compute it from the model's output with gradients on; check requires_grad.",
             more="loss",
         )
+    if loss.is_meta:
+        return LossError(
+            "the loss is on the meta device.",
+            why="tensors there have shapes and no values.",
+            fix="move the model to a real device with to_empty() or to(), and initialise it.",
+            more="loss",
+        )
     return LossError(
         f"the loss is of type {loss.dtype}.",
         why="a gradient of a complex loss is not defined without choosing a real part.",
@@ -62,7 +70,7 @@ def _no_loss(loss: object) -> LossError:
 
 def count_of(items: object) -> float | Tensor:
     """Return a count as a number, or as a 0-dim tensor if reading it would sync a device."""
-    if type(items) is int and items >= 0:
+    if type(items) is int and 0 <= items <= LARGEST_COUNT:
         return items
     if isinstance(items, torch.Tensor):
         if items.numel() != 1:
@@ -70,6 +78,13 @@ def count_of(items: object) -> float | Tensor:
                 f"items has shape {tuple(items.shape)}, not one element.",
                 why="items is how many samples, tokens or pixels the loss is a mean of.",
                 fix="sum the mask: items=(targets != -100).sum().",
+                more="items",
+            )
+        if items.is_meta:
+            raise ItemsError(
+                "items is on the meta device.",
+                why="tensors there have shapes and no values.",
+                fix="count on the device where the targets are.",
                 more="items",
             )
         if not on_host(items):
@@ -84,7 +99,7 @@ def host_count(items: object) -> float:
         number = float(items)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         number = None
-    if number is None or isinstance(items, str):
+    if number is None or isinstance(items, str | bytes | bytearray):
         raise ItemsError(
             f"items is {items!r}.",
             why="items is how many samples, tokens or pixels the loss is a mean of; without it the "
@@ -92,10 +107,10 @@ def host_count(items: object) -> float:
             fix="pass a number or a 0-dim tensor: items=len(batch), items=(targets != -100).sum().",
             more="items",
         )
-    if not (number >= 0 and math.isfinite(number)):
+    if not 0 <= number <= LARGEST_COUNT:
         raise ItemsError(
             f"items is {items!r}.",
-            why="a count is zero or more, and finite.",
+            why="a count is zero or more, and less than 2**53.",
             fix="count what the loss averages over; a weight belongs in weight=.",
             more="items",
         )

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import torch
+
 from instep.engine import arithmetic
 from instep.engine import gradients as grads
 from instep.engine.tally import Reading, read
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     from instep.engine.arithmetic import TermTotal
     from instep.engine.lane import Lane
+    from instep.engine.update import Skipped
 
 
 def close(lane: Lane, scale: float, *, keep_gradients: bool) -> Update:
@@ -28,6 +31,7 @@ def close(lane: Lane, scale: float, *, keep_gradients: bool) -> Update:
 
     Whatever is raised, the window has ended and its gradients are cleared.
     """
+    lane.is_closing = True
     try:
         update = _closed(lane, scale)
     except BaseException:
@@ -38,22 +42,21 @@ def close(lane: Lane, scale: float, *, keep_gradients: bool) -> Update:
 
 
 def _closed(lane: Lane, scale: float) -> Update:
-    parameters = lane.parameters()
-    if lane.shares_buffer:
-        held = _held(parameters)
+    buffers = lane.buffers
+    buffers.require_untouched()
+    if buffers.is_single:
+        held = _held(lane)
         reading = read(lane.tallies, grads.folded(grads.norms(held)))
-        _refuse(reading, held)
-        terms = {name: arithmetic.total(parts) for name, parts in reading.parts.items()}
+        terms = _terms(reading, held)
         factor = _one_factor(lane, terms, reading.references) / scale
         raw_norm = math.hypot(*reading.extra)
     else:
         # A buffer per denominator: each gets its own factor before anything can be measured.
         reading = read(lane.tallies, [])
-        _refuse(reading, [])
-        terms = {name: arithmetic.total(parts) for name, parts in reading.parts.items()}
+        terms = _terms(reading, [])
         factors = _factors(terms, reading.references)
-        lane.merge({term: factor / scale for term, factor in factors.items()})
-        held = _held(parameters)
+        buffers.merge({term: factor / scale for term, factor in factors.items()})
+        held = _held(lane)
         factor = 1.0
         raw_norm = math.hypot(*grads.to_host(grads.folded(grads.norms(held))))
     if not math.isfinite(raw_norm):
@@ -62,9 +65,9 @@ def _closed(lane: Lane, scale: float) -> Update:
     return _act(lane, held, terms, factor=factor, raw_norm=raw_norm)
 
 
-def _held(parameters: list[Tensor]) -> list[Tensor]:
-    grads.coalesce(parameters)
-    return [p.grad for p in parameters if p.grad is not None]
+def _held(lane: Lane) -> list[Tensor]:
+    grads.coalesce(lane.buffers.members)
+    return lane.buffers.gradients()
 
 
 def _act(
@@ -76,27 +79,45 @@ def _act(
     raw_norm: float,
 ) -> Update:
     norm = raw_norm * factor
-    empty = not any(term.items > 0 for term in terms.values())
-    finite = math.isfinite(norm)
-    clip = arithmetic.clip_factor(norm, lane.clip_norm) if finite else 1.0
-    if not empty:
+    skipped: Skipped | None = None
+    clip = 1.0
+    if not any(term.items > 0 for term in terms.values()):
+        skipped, norm = "empty", 0.0
+    elif not held:
+        _refuse_nothing(lane)
+    elif not math.isfinite(norm):
+        skipped = "non-finite"
+    else:
+        clip = arithmetic.clip_factor(norm, lane.clip_norm)
         grads.multiply(held, factor * clip)
         if lane.clip_value is not None:
             grads.clamp(held, lane.clip_value)
-    if not empty and finite:
-        lane.narrow()
-        for optimizer in lane.optimizers:
-            optimizer.step()
-        for scheduler in lane.schedulers:
-            scheduler.step()
+        lane.buffers.narrow()
+        if _overflows(lane, norm * clip):
+            skipped = "non-finite"
+        else:
+            for optimizer in lane.optimizers:
+                optimizer.step()
+            # Whoever trains inside an autocast region of their own must not meet the old weights.
+            torch.clear_autocast_cache()
     return Update(
         optimizer=lane.name,
         terms=terms,
-        grad_norm=0.0 if empty else norm,
+        grad_norm=norm,
         clip_factor=clip,
         micro_batches=lane.micro_batches,
-        skipped="empty" if empty else None if finite else "non-finite",
+        skipped=skipped,
     )
+
+
+def _overflows(lane: Lane, norm: float) -> bool:
+    """Whether a gradient that was finite as a sum is too large for its parameter's own type.
+
+    No element is larger than the norm, so that a second look (a sync) is hardly ever taken.
+    """
+    if norm < 0.5 * grads.largest_allowed(lane.buffers.members):
+        return False
+    return not math.isfinite(grads.largest_element(lane.buffers.gradients()))
 
 
 def _factors(terms: dict[str, TermTotal], references: dict[str, float]) -> dict[str, float]:
@@ -125,10 +146,11 @@ def _one_factor(lane: Lane, terms: dict[str, TermTotal], references: dict[str, f
     return shared
 
 
-def _refuse(reading: Reading, held: list[Tensor]) -> None:
+def _terms(reading: Reading, held: list[Tensor]) -> dict[str, TermTotal]:
+    """Add up what was declared, or say what of it is no count."""
     for name, parts in reading.parts.items():
         for index, part in enumerate(parts):
-            if not (part.items >= 0 and math.isfinite(part.items)):
+            if not 0 <= part.items <= arithmetic.LARGEST_COUNT:
                 raise ItemsError(
                     f"backward {index} of term {name!r} declared {part.items:g} items.",
                     why="a count is zero or more, and finite. It was on the device, so it was read "
@@ -144,6 +166,17 @@ def _refuse(reading: Reading, held: list[Tensor]) -> None:
             fix="replace loss.backward() by window.backward(loss, items=...).",
             more="stray-gradients",
         )
+    return {name: arithmetic.total(parts) for name, parts in reading.parts.items()}
+
+
+def _refuse_nothing(lane: Lane) -> None:
+    raise WindowError(
+        f"no gradient reached the parameters of {lane.name!r}.",
+        why="the loss does not depend on them: they are frozen, they were replaced in the model "
+        "after the optimizer was built, or the optimizer is another model's.",
+        fix="build the optimizer from the parameters of the model that made the loss.",
+        more="setup",
+    )
 
 
 def _remember_references(lane: Lane, terms: dict[str, TermTotal]) -> None:

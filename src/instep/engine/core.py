@@ -45,20 +45,27 @@ class Core:
             more="several-optimizers",
         )
 
-    def close(self, lanes: Iterable[Lane]) -> list[Update]:
-        """Close these lanes; the loss scale follows later, once for all, in `settle`."""
-        updates = []
-        for lane in lanes:
-            scale = self.scaling.scale
-            update = close(lane, scale, keep_gradients=self.keep_gradients)
-            updates.append(update)
-            if update.skipped != "empty":
-                self.scaling.record(overflowed=update.skipped == "non-finite")
-            if update.skipped == "non-finite" and not self.scaling.enabled:
-                self._warn_nonfinite(lane.name)
-            if self.recorder is not None:
-                self.recorder.closed(lane, update, scale if self.scaling.enabled else None)
-        return updates
+    def close(self, lanes: Iterable[Lane], updates: list[Update]) -> None:
+        """Close these lanes; the loss scale follows later, once for all, in `settle`.
+
+        Each update is noted at once, so that none is lost if what comes after it raises.
+        """
+        with self.precision:
+            for lane in lanes:
+                scale = self.scaling.scale
+                update = close(lane, scale, keep_gradients=self.keep_gradients)
+                updates.append(update)
+                if update.skipped != "empty":
+                    self.scaling.record(overflowed=update.skipped == "non-finite")
+                if update.skipped == "non-finite":
+                    self._warn_nonfinite(lane.name)
+                if self.recorder is not None:
+                    self.recorder.closed(lane, update, scale if self.scaling.enabled else None)
+                if update.skipped is None:
+                    for scheduler in lane.schedulers:
+                        scheduler.step()
+                if self.recorder is not None:
+                    self.recorder.scheduled(lane, update)
 
     def settle(self) -> None:
         """Choose the next loss scale for all that closed, and take open windows along."""
@@ -83,7 +90,8 @@ class Core:
             )
 
     def _warn_nonfinite(self, name: str) -> None:
-        if name in self._warned:
+        """Say once that an update was skipped; with loss scaling, only if that is not the cause."""
+        if name in self._warned or self.scaling.scale > 1.0:
             return
         self._warned.add(name)
         message = four_lines(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from instep.engine.checks import count_of, host_weight, scalar_loss
@@ -28,7 +29,9 @@ def rows_of(
         return _rows_of_terms(loss, items, weight, ahead)
     if items is None:
         items = ahead(LOSS)
-    return [(LOSS, scalar_loss(loss), count_of(items), host_weight(weight))]
+    if type(weight) is not float or not isfinite(weight):
+        weight = host_weight(weight)
+    return [(LOSS, scalar_loss(loss), count_of(items), weight)]
 
 
 def _rows_of_terms(

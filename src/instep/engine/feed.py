@@ -15,13 +15,13 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from instep.engine import rng
 from instep.errors import StateError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    import torch
 
 END = object()
 
@@ -38,6 +38,8 @@ class Position:
     epoch_random: rng.RandomState
     generators: dict[str, torch.Tensor]
     """The states, at the epoch's start, of the generators that the loader was given."""
+    is_reused: bool
+    """Whether the epoch began with workers that had served an epoch before."""
 
 
 class Feed:
@@ -54,6 +56,9 @@ class Feed:
                 generators[name].set_state(state)
         self._epoch_random = rng.full_state() if position is None else position.epoch_random
         self._generators = {name: g.get_state() for name, g in generators.items()}
+        self._is_reused = has_live_workers(loader)
+        if position is not None and position.is_reused != self._is_reused:
+            self._match_workers(loader, is_reused=position.is_reused)
         self._batches: Iterator[Any] = iter(loader)
         # Batches waiting, each with the random state before it was drawn.
         self._ahead: deque[tuple[Any, Any]] = deque()
@@ -64,6 +69,21 @@ class Feed:
         self._cuda = rng.uses_cuda()
         if position is not None:
             self._return_to(position)
+
+    def _match_workers(self, loader: Any, *, is_reused: bool) -> None:
+        """Draw what the saved epoch drew at its start, no more and no less.
+
+        A DataLoader draws a seed for its workers when it starts them; persistent workers that are
+        reused get none.
+        """
+        if is_reused:
+            iter(loader)
+            rng.restore(self._epoch_random)
+            for name, generator in rng.generators_of(loader).items():
+                generator.set_state(self._generators[name])
+        else:
+            torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+        self._is_reused = is_reused
 
     def _return_to(self, position: Position) -> None:
         for _ in range(position.skip):
@@ -128,7 +148,17 @@ class Feed:
             now = {key: value for key, value in now.items() if key not in ("cpu", "cuda")}
             if self._hand_out is not None:
                 now.update(rng.widened(self._hand_out))
-        return Position(self._done, redraw, now, self._epoch_random, self._generators)
+        return Position(
+            self._done, redraw, now, self._epoch_random, self._generators, self._is_reused
+        )
+
+
+def has_live_workers(loader: object) -> bool:
+    """Whether iterating this loader will reuse worker processes that are running already."""
+    return (
+        getattr(loader, "persistent_workers", False)
+        and getattr(loader, "_iterator", None) is not None
+    )
 
 
 def _other_loader(why: str) -> StateError:

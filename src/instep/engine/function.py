@@ -13,13 +13,11 @@ from instep.splits.micro import Micro
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from instep.engine.precision import Precision
     from instep.engine.window import Window
 
 
 def run_pieces(
     window: Window,
-    precision: Precision,
     batch: Any,
     loss_fn: Callable[[Any], Any],
     *,
@@ -28,7 +26,6 @@ def run_pieces(
 ) -> None:
     """Run every piece of a batch through an open window."""
     for piece, samples in pieces_of(batch, split):
-        precision.enter()
         loss, items = read_result(loss_fn(piece), samples)
         window.backward(loss, items=items, optimizer=optimizer)
 

@@ -7,7 +7,6 @@ kernels, sparse ones (from `nn.Embedding(sparse=True)`) one at a time.
 from __future__ import annotations
 
 import math
-from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import torch
@@ -50,10 +49,28 @@ def clear(parameters: Iterable[Tensor]) -> None:
         parameter.grad = None
 
 
-def assign(parameters: Iterable[Tensor], gradients: Sequence[Tensor | None]) -> None:
-    """Set every `.grad`; parameters that joined their optimizer later than `gradients` get None."""
-    for parameter, gradient in zip_longest(parameters, gradients):
+def assign(parameters: Iterable[Tensor], gradients: Iterable[Tensor | None]) -> None:
+    """Set every `.grad`."""
+    for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.grad = gradient
+
+
+def unshare(parameters: Iterable[Tensor]) -> None:
+    """Give every gradient memory of its own.
+
+    Autograd may hand one tensor to two parameters (`a.view(2, 3) + b.view(2, 3)`), and what is then
+    added to one of them, or multiplied, reaches both.
+    """
+    seen: set[int] = set()
+    for parameter in parameters:
+        gradient = parameter.grad
+        if gradient is None or gradient.is_sparse or not gradient.numel():
+            continue
+        address = gradient.data_ptr()
+        if address in seen:
+            parameter.grad = gradient.clone()
+        else:
+            seen.add(address)
 
 
 def coalesce(parameters: Iterable[Tensor]) -> None:
@@ -69,20 +86,16 @@ def dense_values(gradients: Iterable[Tensor]) -> list[Tensor]:
     return [g._values() if g.is_sparse else g for g in gradients]  # noqa: SLF001 -- values() copies
 
 
-def norms(gradients: Sequence[Tensor], *, order: float = 2.0, exact: bool = False) -> list[Tensor]:
-    """Return one norm per gradient, on its device; narrow types are summed in float32.
-
-    `exact` sums in float64, for finite gradients whose squares overflow.
-    """
+def norms(gradients: Sequence[Tensor], *, order: float = 2.0) -> list[Tensor]:
+    """Return one norm per gradient, on its device; narrow types are summed in float32."""
     wide: list[Tensor] = []
     narrow: list[Tensor] = []
     for values in dense_values(gradients):
         if values.numel():
             (narrow if values.dtype in _NARROW else wide).append(values)
-    dtype = torch.float64 if exact else None
-    found = list(foreach_norm(wide, order, dtype=dtype)) if wide else []
+    found = list(foreach_norm(wide, order)) if wide else []
     if narrow:
-        found.extend(foreach_norm(narrow, order, dtype=dtype or torch.float32))
+        found.extend(foreach_norm(narrow, order, dtype=torch.float32))
     return found
 
 
@@ -98,10 +111,25 @@ def folded(pieces: Sequence[Tensor]) -> list[Tensor]:
 
 def exact_norm(gradients: Sequence[Tensor]) -> float:
     """Return the norm where the fast one overflowed: not finite only if a gradient is (syncs)."""
-    largest = [float(piece) for piece in norms(gradients, order=math.inf)]
-    if not all(map(math.isfinite, largest)):
+    largest = largest_element(gradients)
+    if not math.isfinite(largest):
         return math.nan
-    return math.hypot(*(float(piece) for piece in norms(gradients, exact=True)))
+    # Divided by the largest first, so that squares stay in range; complex values keep their type.
+    pieces = (values.abs().double() / largest for values in dense_values(gradients))
+    return largest * math.hypot(*(piece.norm().item() for piece in pieces))
+
+
+def largest_element(gradients: Sequence[Tensor]) -> float:
+    """Return the largest absolute value of any element; NaN if one is NaN (syncs)."""
+    found = to_host(norms(gradients, order=math.inf))
+    return math.nan if any(map(math.isnan, found)) else max(found, default=0.0)
+
+
+def largest_allowed(parameters: Iterable[Tensor]) -> float:
+    """Return the largest number that every one of these parameters' types can hold."""
+    return min(
+        (torch.finfo(dtype).max for dtype in {p.dtype for p in parameters}), default=math.inf
+    )
 
 
 def multiply(gradients: Sequence[Tensor], factor: float) -> None:

@@ -1,7 +1,8 @@
-"""Where a stepper is: which window is open, which loop it belongs to, what is to be resumed."""
+"""Where a stepper is: which window is open, which loops run, what is to be resumed."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from instep.errors import StateError, WindowError
@@ -15,15 +16,23 @@ if TYPE_CHECKING:
     from instep.engine.window import Window
 
 
+@dataclass(eq=False)
+class Run:
+    """A loop over a loader that is under way, and the one around it, if any."""
+
+    feed: Feed
+    sizes: Mapping[str, int]
+    outer: Run | None
+
+
 class Loop:
-    """One stepper's place in its training: at most one window open, at most one loop running."""
+    """One stepper's place in its training: at most one window open at a time."""
 
     def __init__(self, core: Core) -> None:
         self.core = core
         self.index = 0
         self.window: Window | None = None
-        self.feed: Feed | None = None
-        self.sizes: Mapping[str, int] | None = None
+        self.run: Run | None = None
         self.pending: Resume | None = None
 
     def require_no_window(self) -> None:
@@ -32,13 +41,13 @@ class Loop:
             raise WindowError(
                 "a window was opened inside a window.",
                 why=f"window {self.window.index} is open, and its gradients would mix with the new "
-                f"one's.",
+                "one's.",
                 fix="let its loop end, or call window.close() or window.discard() first. For "
                 "several optimizers pass them to one Stepper.",
                 more="window-states",
             )
 
-    def resume(self, sizes: Mapping[str, int] | None) -> Resume | None:
+    def begin(self, sizes: Mapping[str, int] | None) -> Resume | None:
         """Begin a loop: return the saved place to continue from, if one was loaded.
 
         It stays pending until a window has opened, so that an error on the way loses nothing.
@@ -53,21 +62,32 @@ class Loop:
                 fix="use the sizes it was saved with, or call stepper.discard() to start anew.",
                 more="resume",
             )
-        self.sizes = sizes
         return resumed
+
+    def start(self, feed: Feed, sizes: Mapping[str, int]) -> Run:
+        """Note that a loop over a loader is under way."""
+        self.run = Run(feed, sizes, self.run)
+        return self.run
+
+    def stop(self, run: Run) -> None:
+        """Note that it is over, together with whatever loops were left open inside it."""
+        inside = self.run
+        while inside is not None and inside is not run:
+            inside = inside.outer
+        if inside is run:
+            self.run = run.outer
 
     def open(self, window: Window, resumed: Resume | None) -> Window:
         """Make this the open window: every lane begins, or continues where it was saved."""
         self.require_no_window()
-        lanes = self.core.lanes.values()
         try:
-            for lane in lanes:
+            for lane in window.lanes:
                 if resumed is None or resumed.opens(lane):
                     window.open_lane(lane)
                 if resumed is not None:
                     resumed.restore(lane)
         except BaseException:
-            self.core.discard(lanes, "exception")
+            self.core.discard(window.lanes, "exception")
             raise
         self.window = window
         self.pending = None
@@ -75,14 +95,13 @@ class Loop:
         return window
 
     def finish(self) -> None:
-        """Note that the loader ended."""
-        self.feed = None
+        """Note that a loader ended."""
         self.pending = None
         if self.core.recorder is not None:
             self.core.recorder.epoch_ended()
 
-    def abandon(self) -> None:
-        """Discard what a loop that was left has still open; never step, this may be a finaliser."""
+    def discard(self) -> None:
+        """Throw away the open window and a loaded one; a loop that is under way goes on."""
+        self.pending = None
         if self.window is not None and self.window.is_open:
             self.window.discard()
-        self.feed = None

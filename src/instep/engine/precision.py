@@ -1,8 +1,8 @@
 """Autocast around the user's loop body, with no line in it.
 
-The region is entered when a micro-batch is handed out and left before backward, before the close
-and when the window is abandoned. It is never open during an optimizer step: autocast caches the
-casts of weights, and a step inside the region would leave the old weights in that cache.
+The region is entered when a micro-batch is handed out, left when its body has ended, and paused for
+backward and for the close. Pausing nests inside whatever autocast blocks the body opened itself, so
+theirs stay as they are.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from instep.errors import SetupError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from types import TracebackType
 
 DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Precision:
-    """The autocast region of one stepper: entered and left, never nested in itself."""
+    """The autocast region of one stepper; as a context manager, its pause."""
 
     def __init__(self, name: str, devices: Iterable[str]) -> None:
         if name not in DTYPES:
@@ -32,23 +33,35 @@ class Precision:
             )
         self.name = name
         dtype = DTYPES[name]
-        kinds = sorted(set(devices)) or ["cpu"]
-        self._regions = [torch.autocast(kind, dtype=dtype) for kind in kinds] if dtype else []
-        self.active = bool(self._regions)
-        self._entered = False
+        kinds = (sorted(set(devices)) or ["cpu"]) if dtype else []
+        self._regions = [torch.autocast(kind, dtype=dtype) for kind in kinds]
+        self._pauses = [torch.autocast(kind, dtype=dtype, enabled=False) for kind in kinds]
+        self.is_active = bool(kinds)
+        self._is_entered = False
 
     def enter(self) -> None:
         """Begin the region, if this precision has one and it is not begun."""
-        if self.active and not self._entered:
+        if self._regions and not self._is_entered:
             for region in self._regions:
                 region.__enter__()
-            self._entered = True
+            self._is_entered = True
 
-    def leave(self) -> bool:
-        """End the region; return whether it was begun, so that a caller can begin it again."""
-        if not self._entered:
-            return False
-        for region in reversed(self._regions):
-            region.__exit__(None, None, None)
-        self._entered = False
-        return True
+    def leave(self) -> None:
+        """End the region, if it is begun."""
+        if self._is_entered:
+            for region in reversed(self._regions):
+                region.__exit__(None, None, None)
+            self._is_entered = False
+
+    def __enter__(self) -> None:
+        for pause in self._pauses:
+            pause.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        for pause in reversed(self._pauses):
+            pause.__exit__(kind, error, tb)

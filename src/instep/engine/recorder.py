@@ -85,8 +85,6 @@ class Recorder:
             )
         if lane.clip_value is not None:
             record(Clip((name,), "value", lane.clip_value, place=place))
-        rate = lane.optimizers[0].param_groups[0].get("lr")
-        rate = None if rate is None else float(rate)
         record(
             Step(
                 name,
@@ -94,17 +92,21 @@ class Recorder:
                 scaler=SCALER if scale is not None else None,
                 finite=update.skipped != "non-finite",
                 grad_norm=update.grad_norm * update.clip_factor,
-                lr=rate,
+                lr=_rate(lane),
                 loss=update.loss,
                 items=update.items,
                 place=place,
             )
         )
+
+    def scheduled(self, lane: Lane, update: Update) -> None:
+        """Note what followed the update: schedulers, and the gradients cleared."""
+        place, record, name = here(), self._trace.record, lane.name
         if update.skipped is None:
             self._updates[name] = self._updates.get(name, 0) + 1
             for index in range(len(lane.schedulers)):
                 scheduler = f"{name}.scheduler{index}"
-                record(Schedule(name, scheduler, "update", lr=rate, place=place))
+                record(Schedule(name, scheduler, "update", lr=_rate(lane), place=place))
         record(Zero((name,), place=place))
 
     def scaled(self, old: float, new: float) -> None:
@@ -114,3 +116,8 @@ class Recorder:
     def discarded(self, lane: Lane, reason: str) -> None:
         """Note that a window was given up."""
         self._trace.record(WindowDiscarded(lane.name, reason=reason, place=here()))
+
+
+def _rate(lane: Lane) -> float | None:
+    rate = lane.optimizers[0].param_groups[0].get("lr")
+    return None if rate is None else float(rate)

@@ -65,13 +65,18 @@ def relative_errors(
 
 def norm(tensors: Sequence[Tensor | None]) -> float:
     """Return the norm of all tensors together, in float64."""
-    return math.hypot(*(float(t.detach().double().norm()) for t in tensors if t is not None))
+    return math.hypot(*(float(_wide(t).norm()) for t in tensors if t is not None))
 
 
 def _minus(one: Tensor | None, other: Tensor | None) -> Tensor | None:
     if one is None or other is None:
         return one if other is None else other
-    return one.detach().double() - other.detach().double()
+    return _wide(one) - _wide(other)
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    dense = tensor.detach().to_dense() if tensor.is_sparse else tensor.detach()
+    return dense.to(torch.complex128 if dense.is_complex() else torch.float64)
 
 
 def _ratio(difference: float, expected: float) -> float:

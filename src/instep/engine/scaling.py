@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # The scale lives in a float32 tensor; torch does not grow it past that type's range.
 LARGEST_FLOAT32 = 3.4028234663852886e38
+SMALLEST_SCALE = 2.0**-126
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,9 @@ class LossScale:
     def after(self, *, overflowed: bool) -> LossScale:
         """Return the scale that follows an update, or a skipped one."""
         if overflowed:
-            return replace(self, scale=self.scale * self.backoff_factor, good_updates=0)
+            # torch lets the scale reach 0, from which it never comes back; we stop before.
+            backed_off = max(self.scale * self.backoff_factor, SMALLEST_SCALE)
+            return replace(self, scale=backed_off, good_updates=0)
         good = self.good_updates + 1
         if good < self.growth_interval:
             return replace(self, good_updates=good)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from instep.engine import gradients as grads
 from instep.errors import SetupError
+from instep.splits.micro import whole_number
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,22 +62,22 @@ def optimizers_of(optimizer: Any) -> dict[str, tuple[Optimizer, ...]]:
             fix="pass an optimizer, a list of them, or a mapping of names to optimizers.",
             more="setup",
         )
-    owner: dict[int, tuple[str, Optimizer]] = {}
-    for name, together in named.items():
-        for candidate in together:
-            _require_optimizer(name, candidate)
-            for parameter in grads.parameters_of([candidate]):
-                other, holder = owner.setdefault(id(parameter), (name, candidate))
-                if holder is not candidate:
-                    raise SetupError(
-                        f"a parameter of shape {tuple(parameter.shape)} is in two optimizers, "
-                        f"of {other!r} and {name!r}.",
-                        why="both would update it, from gradients that each of them normalises and "
-                        "clears.",
-                        fix="give each parameter to one optimizer; use parameter groups for "
-                        "different rates.",
-                        more="several-optimizers",
-                    )
+    owner: dict[int, tuple[str, int]] = {}
+    listed = [(name, candidate) for name, together in named.items() for candidate in together]
+    for position, (name, candidate) in enumerate(listed):
+        _require_optimizer(name, candidate)
+        for parameter in grads.parameters_of([candidate]):
+            other, place = owner.setdefault(id(parameter), (name, position))
+            if place != position:
+                raise SetupError(
+                    f"a parameter of shape {tuple(parameter.shape)} is in two optimizers, "
+                    f"of {other!r} and {name!r}.",
+                    why="both would update it, from gradients that each of them normalises and "
+                    "clears.",
+                    fix="give each parameter to one optimizer; use parameter groups for "
+                    "different rates.",
+                    more="several-optimizers",
+                )
     return named
 
 
@@ -188,7 +190,7 @@ def limits_of(limit: Any, option: str, names: Iterable[str]) -> dict[str, float 
     given = dict(limit) if isinstance(limit, Mapping) else dict.fromkeys(names, limit)
     unknown = sorted(set(given) - set(names))
     for name, value in given.items():
-        if value is not None and not (isinstance(value, int | float) and value > 0):
+        if value is not None and not (isinstance(value, Real) and float(value) > 0):
             raise SetupError(
                 f"{option} is {value!r}{f' for {name}' if len(names) > 1 else ''}.",
                 why="it is the largest norm or value that a gradient keeps: a positive number.",
@@ -202,7 +204,19 @@ def limits_of(limit: Any, option: str, names: Iterable[str]) -> dict[str, float 
             fix="use the names the optimizers were given.",
             more="clipping",
         )
-    return {name: given.get(name) for name in names}
+    return {name: None if given.get(name) is None else float(given[name]) for name in names}
+
+
+def accumulation_of(dtype: Any) -> torch.dtype | None:
+    """Return the type that narrower gradients are summed in."""
+    if dtype is None or (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        return dtype
+    raise SetupError(
+        f"accumulate_in is {dtype!r}.",
+        why="it is the type in which gradients of narrower parameters are summed.",
+        fix="pass accumulate_in=torch.float32, or None for the parameters' own types.",
+        more="precision",
+    )
 
 
 def sizes_of(size: Any, names: Iterable[str]) -> dict[str, int]:
@@ -211,7 +225,7 @@ def sizes_of(size: Any, names: Iterable[str]) -> dict[str, int]:
     given = dict(size) if isinstance(size, Mapping) else dict.fromkeys(names, size)
     for name in names:
         value = given.get(name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        if (whole_number(value) or 0) < 1:
             raise SetupError(
                 f"size is {value!r}{f' for {name}' if len(names) > 1 else ''}.",
                 why="it is how many micro-batches one update is made of.",
@@ -226,4 +240,4 @@ def sizes_of(size: Any, names: Iterable[str]) -> dict[str, int]:
             fix="use the names the optimizers were given.",
             more="window-size",
         )
-    return {name: given[name] for name in names}
+    return {name: int(given[name]) for name in names}

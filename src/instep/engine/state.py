@@ -11,16 +11,20 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from instep.engine import gradients as grads
 from instep.engine import rng
 from instep.engine.feed import Position
 from instep.engine.tally import Tally, read
 from instep.errors import StateError, WindowError
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
+    from instep.engine.buffers import Gradients
     from instep.engine.lane import Lane
     from instep.engine.loop import Loop
+    from instep.engine.window import Window
 
 VERSION = 1
 
@@ -48,24 +52,20 @@ class Resume:
         saved = self.windows[lane.name]
         if saved is None:
             return
-        declared = {}
+        tallies = {}
         for term, rows in saved["declared"].items():
-            declared[term] = Tally(rows["reference"])
-            declared[term].declared = [tuple(row) for row in rows["rows"]]
-        parameters = lane.parameters()
-        buffers = {
-            term: [
-                None if g is None else _like(g, p) for g, p in zip(held, parameters, strict=False)
-            ]
+            known = rows["reference"]
+            tallies[term] = Tally(known, is_fixed=known is not None)
+            tallies[term].declared = [tuple(row) for row in rows["rows"]]
+        members = lane.buffers.members
+        buffers: dict[str, Gradients] = {
+            term: [None if g is None else _like(g, p) for g, p in zip(held, members, strict=False)]
             for term, held in saved["buffers"].items()
         }
-        lane.restore(
-            micro_batches=saved["micro_batches"],
-            declared=declared,
-            buffers=buffers,
-            active=saved["active"],
-            totals=saved["totals"],
-        )
+        lane.micro_batches = saved["micro_batches"]
+        lane.tallies = tallies
+        lane.totals = saved["totals"]
+        lane.buffers.restore(buffers, saved["active"])
 
 
 def _like(gradient: Tensor, parameter: Tensor) -> Tensor:
@@ -74,35 +74,29 @@ def _like(gradient: Tensor, parameter: Tensor) -> Tensor:
 
 def save(loop: Loop) -> dict[str, Any]:
     """Return the state as plain data; reads the device."""
-    window, feed = loop.window, loop.feed
-    in_window = window is not None and window.is_open
-    if in_window and feed is None and window is not None and window.sizes is not None:
-        raise WindowError(
-            "state_dict() in a window whose loop was left.",
-            why="there is no position to come back to.",
-            fix="save inside the loop, or after window.close() or window.discard().",
-            more="resume",
-        )
+    window, run = loop.window, loop.run
+    open_window = window if window is not None and window.is_open else None
+    _require_resumable(loop, open_window)
+    feed = None if run is None else run.feed
     # A batch in hand without work comes again after a resume, so it does not count as taken.
-    fresh = int(in_window and feed is not None and feed.in_hand)
-    taken = window.taken - fresh if in_window and window is not None else 0
+    fresh = int(open_window is not None and feed is not None and feed.in_hand)
     place = None
-    if feed is not None or in_window:
+    if run is not None or open_window is not None:
         place = {
-            "sizes": None if loop.sizes is None else dict(loop.sizes),
-            "taken": taken,
-            "position": asdict(feed.position()) if feed is not None else None,
+            "sizes": None if run is None else dict(run.sizes),
+            "taken": 0 if open_window is None else open_window.taken - fresh,
+            "position": None if feed is None else asdict(feed.position()),
         }
     return {
         "version": VERSION,
-        "index": loop.index - int(in_window),
+        "index": loop.index - int(open_window is not None),
         "scaler": loop.core.scaling.state_dict(),
         "outcomes": loop.core.scaling.outcomes(),
         "random": rng.full_state(),
         "lanes": {
             name: {
                 "references": dict(lane.references),
-                "window": _save_lane(lane, fresh) if in_window and lane.is_open else None,
+                "window": _save_lane(lane, fresh) if lane.is_open else None,
             }
             for name, lane in loop.core.lanes.items()
         },
@@ -110,12 +104,33 @@ def save(loop: Loop) -> dict[str, Any]:
     }
 
 
+def _require_resumable(loop: Loop, window: Window | None) -> None:
+    """Raise where a resumed run could not do what this one will do."""
+    why = None
+    if any(lane.is_closing for lane in loop.core.lanes.values()):
+        why = "a window is closing: its update may have happened already, or not."
+    elif window is not None and window.is_left:
+        why = "the inner loop was left, and what becomes of its window is not decided yet."
+    elif window is not None and window.sizes is None and loop.run is not None:
+        why = "a window is open by hand inside a loop over a loader, or a step() is running."
+    elif loop.run is not None and loop.run.outer is not None:
+        why = "one loop over a loader runs inside another, and only one can be come back to."
+    if why is not None:
+        raise WindowError(
+            "state_dict() cannot be resumed from here.",
+            why=why,
+            fix="save in the loop body, between windows, or after window.close() or "
+            "window.discard().",
+            more="resume",
+        )
+
+
 def _save_lane(lane: Lane, fresh: int) -> dict[str, Any]:
     reading = read(lane.tallies, [])
     return {
         "micro_batches": lane.micro_batches - fresh,
         "totals": None if lane.totals is None else dict(lane.totals),
-        "active": lane.active,
+        "active": lane.buffers.active,
         "declared": {
             term: {
                 "reference": reading.references[term] if lane.tallies[term].is_begun else None,
@@ -125,7 +140,7 @@ def _save_lane(lane: Lane, fresh: int) -> dict[str, Any]:
         },
         "buffers": {
             term: [None if g is None else g.detach().clone() for g in held]
-            for term, held in lane.buffers.items()
+            for term, held in lane.buffers.by_term().items()
         },
     }
 
@@ -171,13 +186,28 @@ def _misfit(loop: Loop, state: dict[str, Any]) -> str | None:
     if state["lanes"].keys() != loop.core.lanes.keys():
         return f"it has optimizers {sorted(state['lanes'])}, this has {sorted(loop.core.lanes)}"
     for name, lane in loop.core.lanes.items():
+        if not {"references", "window"} <= state["lanes"][name].keys():
+            return "it is no stepper state"
         saved = state["lanes"][name]["window"]
-        shapes = [p.shape for p in lane.parameters()]
+        parameters = grads.parameters_of(lane.optimizers)
         for held in saved["buffers"].values() if saved is not None else ():
-            if len(held) > len(shapes):
-                return f"{name} has {len(shapes)} parameters, the state {len(held)}"
-            for index, (gradient, shape) in enumerate(zip(held, shapes, strict=False)):
-                if gradient is not None and gradient.shape != shape:
-                    found = tuple(gradient.shape)
-                    return f"parameter {index} of {name} is {tuple(shape)}, its gradient {found}"
+            problem = _gradients_misfit(held, parameters, lane.accumulate_in)
+            if problem is not None:
+                return f"{problem}, of {name}"
+    return None
+
+
+def _gradients_misfit(
+    held: Gradients, parameters: list[Tensor], accumulate_in: torch.dtype | None
+) -> str | None:
+    if len(held) > len(parameters):
+        return f"it has {len(held)} gradients, for {len(parameters)} parameters"
+    for index, (gradient, parameter) in enumerate(zip(held, parameters, strict=False)):
+        if gradient is None:
+            continue
+        if gradient.shape != parameter.shape:
+            shapes = f"{tuple(parameter.shape)}, its gradient {tuple(gradient.shape)}"
+            return f"parameter {index} is {shapes}"
+        if gradient.dtype not in (parameter.dtype, accumulate_in):
+            return f"parameter {index} is {parameter.dtype}, its gradient {gradient.dtype}"
     return None

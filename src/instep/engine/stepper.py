@@ -85,6 +85,7 @@ class Stepper:
                 fix='pass empty="skip" or empty="raise".',
                 more="empty-window",
             )
+        widest = setup.accumulation_of(accumulate_in)
         kinds = [p.device.type for module in self.models for p in module.parameters()]
         region = Precision(precision, kinds)
         if precision == "fp16" and scaler is None:
@@ -94,7 +95,7 @@ class Stepper:
         lanes = {}
         for name, together in self.optimizers.items():
             alone = len(self.optimizers) == 1
-            lane = Lane(name, together, scaling, alone=alone, accumulate_in=accumulate_in)
+            lane = Lane(name, together, scaling, alone=alone, accumulate_in=widest)
             lane.schedulers = schedulers[name]
             lane.clip_norm, lane.clip_value = norms[name], values[name]
             lanes[name] = lane
@@ -124,8 +125,11 @@ class Stepper:
 
         For work that comes without a loader, such as the patches of one image.
         """
-        resumed = self._loop.resume(None)
-        return self._loop.open(Window(self._core, index=self._loop.index), resumed)
+        return self._open_by_hand(tuple(self._core.lanes.values()))
+
+    def _open_by_hand(self, lanes: Sequence[Lane]) -> Window:
+        resumed = self._loop.begin(None)
+        return self._loop.open(Window(self._core, lanes, index=self._loop.index), resumed)
 
     def step(
         self,
@@ -148,13 +152,9 @@ class Stepper:
                 more="resume",
             )
         self._loop.pending = None
-        self._core.lane(optimizer)
-        with self.window() as window:
-            run_pieces(
-                window, self._core.precision, batch, loss_fn, split=split, optimizer=optimizer
-            )
-        wanted = self._core.lane(optimizer).name
-        return next(update for update in window.updates if update.optimizer == wanted)
+        with self._open_by_hand([self._core.lane(optimizer)]) as window:
+            run_pieces(window, batch, loss_fn, split=split, optimizer=optimizer)
+        return window.update
 
     @property
     def is_in_window(self) -> bool:
@@ -163,8 +163,7 @@ class Stepper:
 
     def discard(self) -> None:
         """Throw away the open window, or a loaded one that was not continued."""
-        self._loop.abandon()
-        self._loop.pending = None
+        self._loop.discard()
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything the stepper owns, at any point: between windows or inside one.

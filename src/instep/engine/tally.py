@@ -25,17 +25,22 @@ Number = float | Tensor
 Declared = tuple[Number, Number, float, bool]
 
 
+# A reference this many times off still leaves fp16 most of its range.
+FAR = 16
+
 _NARROW = (torch.float16, torch.bfloat16)
 
 
 class Tally:
     """The declarations of one term in one window, and the reference of its gradients."""
 
-    __slots__ = ("declared", "reference")
+    __slots__ = ("declared", "is_fixed", "reference")
 
-    def __init__(self, known_reference: float | None) -> None:
+    def __init__(self, known_reference: float | None, *, is_fixed: bool = False) -> None:
         self.declared: list[Declared] = []
         self.reference: Number | None = known_reference
+        self.is_fixed = is_fixed
+        """Whether the reference is the window's own total, or in use already."""
 
     @property
     def is_begun(self) -> bool:
@@ -50,8 +55,14 @@ class Tally:
         known = self.reference
         if isinstance(known, Tensor) or (known is None and isinstance(items, Tensor)):
             return self._first_share(items, is_sum=is_sum)
-        if known is None:
-            known = self.reference = reference(items)  # type: ignore[arg-type]
+        if not self.is_fixed:
+            self.is_fixed = True
+            # The usual count of the window before, unless this one is of quite another size.
+            if not isinstance(items, Tensor) and (
+                known is None or not known / FAR <= items <= known * FAR
+            ):
+                known = self.reference = reference(items)
+        assert known is not None  # noqa: S101 -- a count on a device without one went above
         if is_sum:
             return 1.0 / known
         if isinstance(items, Tensor):

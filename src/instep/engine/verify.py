@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.parameter import is_lazy
 
 from instep.engine import gradients as grads
 from instep.engine import rng
@@ -39,8 +40,9 @@ class Verification:
 
     @property
     def worst(self) -> float:
-        """The largest error of any parameter."""
-        return max(self.errors.values(), default=0.0)
+        """The largest error of any parameter; NaN if one is NaN."""
+        errors = list(self.errors.values())
+        return math.nan if any(map(math.isnan, errors)) else max(errors, default=0.0)
 
     @property
     def ok(self) -> bool:
@@ -84,24 +86,37 @@ def verify(
         split = max(1, min(math.ceil((samples or 1) * 0.6), (samples or 1) - 1))
     with _float64(stepper) as named:
         notes = _notes(stepper.models)
+        parameters = list(named.values())
         wide = rebuild(batch, _double)
-        whole, loss_whole = _whole(list(named.values()), loss_fn, wide)
-        again, _ = _whole(list(named.values()), loss_fn, wide)
+        try:
+            whole, loss_whole = _whole(parameters, loss_fn, wide)
+            again, _ = _whole(parameters, loss_fn, wide)
+            loss_split, pieces = _split(stepper, parameters, loss_fn, wide, split)
+        except RuntimeError as error:
+            if "dtype" not in str(error):
+                raise
+            raise LossError(
+                "the loss function does not run in float64.",
+                why=f"{error}: something in it fixes another type, and verify compares in float64.",
+                fix="let types follow the input: x.to(weight.dtype) instead of x.float().",
+                more="verify",
+            ) from error
         if relative_error(again, whole) > tolerance:
             notes.append("the loss is random: two runs on the whole batch differ as well.")
-        update, halves = _split(stepper, list(named.values()), loss_fn, wide, split)
         expected = dict(zip(named, whole, strict=True))
-        errors = relative_errors(dict(zip(named, halves, strict=True)), expected)
-    pieces = len(pieces_of(batch, split))
-    return Verification(errors, loss_whole, update, pieces, tuple(notes), tolerance)
+        errors = relative_errors(dict(zip(named, pieces, strict=True)), expected)
+    count = len(pieces_of(batch, split))
+    return Verification(errors, loss_whole, loss_split, count, tuple(notes), tolerance)
 
 
 def _whole(
     parameters: list[Tensor], loss_fn: Callable[[Any], Any], batch: Any
 ) -> tuple[list[Tensor | None], float]:
-    result, _ = read_result(loss_fn(batch), Micro.samples(batch))
-    losses = list(result.values()) if isinstance(result, dict) else [result]
-    total = torch.stack([loss.reshape(()) for loss in losses]).sum()
+    result, items = read_result(loss_fn(batch), Micro.samples(batch))
+    terms = result if isinstance(result, dict) else {"loss": result}
+    counts = items if isinstance(items, dict) else {"loss": items}
+    losses = [loss.reshape(()) for name, loss in terms.items() if float(counts[name]) > 0]
+    total = torch.stack(losses).sum() if losses else torch.zeros(())
     if not total.requires_grad:
         raise LossError(
             "the loss has no graph behind it.",
@@ -128,8 +143,11 @@ def _split(
 
 
 def _double(value: Any) -> Any:
-    is_real = isinstance(value, torch.Tensor) and value.dtype.is_floating_point
-    return value.double() if is_real else value
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.is_complex():
+        return value.to(torch.complex128)
+    return value.double() if value.is_floating_point() else value
 
 
 def _notes(models: list[nn.Module]) -> list[str]:
@@ -150,7 +168,19 @@ def _float64(stepper: Stepper) -> Iterator[dict[str, Tensor]]:
     random = rng.full_state()
     owned = {id(p): p for os in stepper.optimizers.values() for p in grads.parameters_of(os)}
     modules = [module for model in stepper.models for module in model.modules()]
-    names = {id(p): n for model in stepper.models for n, p in model.named_parameters()}
+    if any(is_lazy(p) for p in owned.values()):
+        raise LossError(
+            "the model has parameters without a shape.",
+            why="lazy modules get theirs at their first forward, which must not be a probe.",
+            fix="run one forward first.",
+            more="verify",
+        )
+    several = len(stepper.models) > 1
+    names = {
+        id(p): f"models[{index}].{name}" if several else name
+        for index, model in enumerate(stepper.models)
+        for name, p in model.named_parameters()
+    }
     named = {
         names.get(key, f"parameter {index}"): parameter
         for index, (key, parameter) in enumerate(owned.items())
@@ -164,9 +194,7 @@ def _float64(stepper: Stepper) -> Iterator[dict[str, Tensor]]:
     try:
         for tensor in tensors:
             tensor.grad = None
-            tensor.data = (
-                tensor.data.double() if tensor.is_floating_point() else tensor.data.clone()
-            )
+            tensor.data = _double(tensor.data).clone()
             _follow_dtype(tensor)
         for module in dropouts:
             module.training = False

@@ -36,6 +36,7 @@ class Window:
     def __init__(
         self,
         core: Core,
+        lanes: Sequence[Lane],
         *,
         index: int,
         sizes: Mapping[str, int] | None = None,
@@ -44,75 +45,84 @@ class Window:
         counts: Sequence[Counts] | None = None,
     ) -> None:
         self.index = index
+        self.lanes = tuple(lanes)
+        self.sizes = sizes
+        """Micro-batches per update of each optimizer; None for a window opened by hand."""
+        self.taken = taken
+        """Micro-batches handed out so far."""
+        self.was_iterated = False
+        self.is_left = False
+        """Whether its inner loop was left by `break`, and its fate is still open."""
         self._core = core
-        self._sizes = sizes
         self._feed = feed
-        self._taken = taken
         self._counts = counts
         self._frame = math.lcm(*sizes.values()) if sizes else 0
-        self._lanes = tuple(core.lanes.values())
-        self._only = self._lanes[0] if len(self._lanes) == 1 else None
+        self._only = self.lanes[0] if len(core.lanes) == 1 else None
         self._updates: list[Update] = []
         self._state = State.OPEN
-        self._is_iterated = False
 
     # -- the inner loop ------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
         require(self._state, "iterate")
-        if self._feed is None or self._is_iterated:
+        if self._feed is None or self.was_iterated:
+            by_hand = self._feed is None
             raise WindowError(
                 "this window has no micro-batches to iterate.",
-                why="it was opened by hand."
-                if self._feed is None
-                else "they were handed out already.",
+                why="it was opened by hand." if by_hand else "they were handed out already.",
                 fix="iterate the windows of stepper.windows(loader, size=...), each once.",
                 more="window-states",
             )
-        self._is_iterated = True
+        self.was_iterated = True
         return self._micro_batches(self._feed)
 
     def _micro_batches(self, feed: Feed) -> Iterator[Any]:
         precision = self._core.precision
+        self.is_left = True
         try:
             # A window that was saved after a backward may have updates due before its next batch.
             self._end_micro_batch()
-            while self._state is State.OPEN and self._taken < self._frame:
+            while self._state is State.OPEN and self.taken < self._frame:
                 batch = feed.take()
                 if batch is END:
                     break
                 self._begin_micro_batch()
                 precision.enter()
+                self.is_left = False
                 yield batch
+                self.is_left = True
                 precision.leave()
                 feed.finish()
                 self._end_micro_batch()
             if self._state is State.OPEN:
                 self._close_all()
         finally:
+            self.is_left = True
             precision.leave()
+            # Left by `break`, the batch in hand is gone all the same: the loop goes on after it.
+            feed.finish()
 
     def _begin_micro_batch(self) -> None:
-        for lane in self._lanes:
+        for lane in self.lanes:
             if not lane.is_open:
                 self.open_lane(lane)
             lane.micro_batches += 1
-        self._taken += 1
+        self.taken += 1
         if self._core.recorder is not None:
             self._core.recorder.drawn()
 
     def _end_micro_batch(self) -> None:
         """Update what is due; with one optimizer that is the end of the window, and done there."""
         if self._state is State.OPEN and self._only is None:
-            self._close_lanes([lane for lane in self._lanes if lane.is_open and self._is_due(lane)])
+            self._close_lanes([lane for lane in self.lanes if lane.is_open and self._is_due(lane)])
             self._core.settle()
 
     def open_lane(self, lane: Lane) -> None:
         """Begin a lane's next window inside this one, with its counts if they are known ahead."""
-        size = self._sizes[lane.name] if self._sizes else None
+        size = self.sizes[lane.name] if self.sizes else None
         totals = None
         if self._counts is not None and size is not None:
-            ahead = self._counts[self._taken : self._taken + size]
+            ahead = self._counts[self.taken : self.taken + size]
             names = {name for counts in ahead for name in counts}
             totals = {n: math.fsum(counts.get(n, 0.0) for counts in ahead) for n in names}
         lane.open(totals)
@@ -120,7 +130,7 @@ class Window:
             self._core.recorder.opened(lane, size)
 
     def _is_due(self, lane: Lane) -> bool:
-        return self._sizes is not None and lane.micro_batches >= self._sizes[lane.name]
+        return self.sizes is not None and lane.micro_batches >= self.sizes[lane.name]
 
     # -- what the user calls -------------------------------------------------------------------
 
@@ -144,9 +154,12 @@ class Window:
             lane = self._open_lane_named(optimizer)
         summed = reduction != "mean" and is_sum(reduction)
         rows = rows_of(loss, items, weight, self._items_ahead)
-        was_inside = core.precision.leave() if core.precision.active else False
         try:
-            lane.backward(rows, is_sum=summed, retain_graph=retain_graph)
+            if core.precision.is_active:
+                with core.precision:
+                    lane.backward(rows, is_sum=summed, retain_graph=retain_graph)
+            else:
+                lane.backward(rows, is_sum=summed, retain_graph=retain_graph)
         except BaseException:
             self._discard("exception")
             raise
@@ -154,8 +167,6 @@ class Window:
             lane.micro_batches += 1
         else:
             self._feed.finish()
-        if was_inside:
-            core.precision.enter()
         if core.recorder is not None:
             self._record(core.recorder, lane, rows, summed=summed)
 
@@ -174,16 +185,13 @@ class Window:
     def close(self, optimizer: str | None = None) -> None:
         """Update now: one optimizer by name, or all and so end the window before its loop does."""
         require(self._state, "close")
-        was_inside = self._core.precision.leave()
-        if optimizer is not None:
-            # The loss scale waits for the end of the micro-batch: other optimizers may still close.
-            self._close_lanes([self._open_lane_named(optimizer)])
-            if self._feed is None:
-                self._core.settle()
-            if was_inside:
-                self._core.precision.enter()
-        else:
+        if optimizer is None:
             self._close_all()
+            return
+        # The loss scale waits for the end of the micro-batch: other optimizers may still close.
+        self._close_lanes([self._open_lane_named(optimizer)])
+        if self.sizes is None:
+            self._core.settle()
 
     def discard(self) -> None:
         """Throw the window away: gradients cleared, no update."""
@@ -233,7 +241,7 @@ class Window:
         return self._result("skipped").skipped
 
     def __repr__(self) -> str:
-        return f"Window({self.index}, {self._state.value}, {self._taken} micro-batches)"
+        return f"Window({self.index}, {self._state.value}, {self.taken} micro-batches)"
 
     def __enter__(self) -> Self:
         require(self._state, "backward")
@@ -279,26 +287,26 @@ class Window:
         return lane
 
     def _items_ahead(self, term: str) -> float | None:
-        if self._counts is None or not self._taken:
+        if self._counts is None or not self.taken:
             return None
-        return self._counts[self._taken - 1].get(term)
+        return self._counts[self.taken - 1].get(term)
 
     def _close_lanes(self, lanes: Sequence[Lane]) -> None:
+        before = len(self._updates)
         try:
-            updates = self._core.close(lanes)
+            self._core.close(lanes, self._updates)
         except BaseException:
             self._discard("exception")
             raise
-        self._updates += updates
         try:
-            self._core.complain_if_empty(updates)
+            self._core.complain_if_empty(self._updates[before:])
         except WindowError:
             self._discard("empty")
             raise
 
     def _close_all(self) -> None:
-        lanes = [lane for lane in self._lanes if lane.is_open]
-        if self._sizes is None and self._only is None:
+        lanes = [lane for lane in self.lanes if lane.is_open]
+        if self.sizes is None and len(lanes) > 1:
             # Opened by hand for several optimizers: those that were not used have nothing to end.
             for lane in lanes:
                 if not lane.is_touched:
@@ -306,30 +314,20 @@ class Window:
             lanes = [lane for lane in lanes if lane.is_open]
         self._close_lanes(lanes)
         self._core.settle()
-        self._state = State.CLOSED
+        self._end(State.CLOSED)
 
     def _discard(self, reason: str) -> None:
-        self._core.precision.leave()
-        self._core.discard(self._core.lanes.values(), reason)
-        self._state = State.DISCARDED
+        self._core.discard(self.lanes, reason)
+        self._end(State.DISCARDED)
+
+    def _end(self, state: State) -> None:
+        self._state = state
+        # A window may be held for its results; it must not hold the loader's workers with it.
+        self._feed = None
+        self._counts = None
 
     def _record(self, recorder: Recorder, lane: Lane, rows: Sequence[Row], *, summed: bool) -> None:
         for term, _, items, weight in rows:
             known = None if isinstance(items, Tensor) else items
             scaled = self._core.scaling.enabled
             recorder.backward(lane, term, items=known, weight=weight, is_sum=summed, scaled=scaled)
-
-    @property
-    def was_iterated(self) -> bool:
-        """Whether its inner loop was begun."""
-        return self._is_iterated
-
-    @property
-    def taken(self) -> int:
-        """Micro-batches handed out so far."""
-        return self._taken
-
-    @property
-    def sizes(self) -> Mapping[str, int] | None:
-        """Micro-batches per update of each optimizer; None for a window opened by hand."""
-        return self._sizes

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from instep.engine.loop import Loop
+    from instep.engine.loop import Loop, Run
     from instep.engine.window import Counts
 
 OnExit = Literal["discard", "flush"]
@@ -56,6 +56,8 @@ class Windows:
         self._count = count
         self._on_exit = on_exit
         self._is_managed = False
+        self._run: Run | None = None
+        self._window: Window | None = None
 
     def __len__(self) -> int:
         """Windows in one pass, if the loader knows its length."""
@@ -78,17 +80,20 @@ class Windows:
 
     def _windows(self) -> Iterator[Window]:
         loop = self._loop
-        resumed = loop.resume(self._sizes)
+        resumed = loop.begin(self._sizes)
+        feed = Feed(self._loader, resumed.position if resumed else None)
+        self._run = run = loop.start(feed, self._sizes)
         ahead = self._frame if self._count is not None else 1
+        window: Window | None = None
         try:
-            feed = loop.feed = Feed(self._loader, resumed.position if resumed else None)
             # A saved window may have had its last batch already: it comes first, whatever is left.
             taken = resumed.taken if resumed else 0
             has_more = feed.draw_ahead(max(ahead - taken, 0)) if ahead > 1 else feed.draw_ahead(1)
             while has_more or (resumed is not None and resumed.has_open_window):
-                window = loop.open(
+                window = self._window = loop.open(
                     Window(
                         loop.core,
+                        tuple(loop.core.lanes.values()),
                         index=loop.index,
                         sizes=self._sizes,
                         feed=feed,
@@ -102,9 +107,11 @@ class Windows:
                 self._leave(window)
                 has_more = feed.draw_ahead(ahead)
             loop.finish()
+            loop.stop(run)
         finally:
+            # Never a step here: this may run in a finaliser, where errors are swallowed.
             if not self._is_managed:
-                loop.abandon()
+                _abandon(loop, run, window)
 
     def _counts(self, feed: Feed, taken: int) -> list[Counts] | None:
         if self._count is None:
@@ -140,11 +147,20 @@ class Windows:
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        window = self._loop.window
+        window = self._window
         if window is not None and window.is_open and kind is None and self._on_exit == "flush":
             window.close()
-        self._loop.abandon()
+        if self._run is not None:
+            _abandon(self._loop, self._run, window)
         self._is_managed = False
+        self._run = self._window = None
+
+
+def _abandon(loop: Loop, run: Run, window: Window | None) -> None:
+    """Leave a loop: its own window is discarded if it is still open, nobody else's."""
+    if window is not None and window.is_open:
+        window.discard()
+    loop.stop(run)
 
 
 def _host_counts(counted: object) -> Counts:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from instep.errors import SplitError
@@ -30,7 +32,7 @@ class Micro:
     size: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.size, int) or isinstance(self.size, bool) or self.size < 1:
+        if (whole_number(self.size) or 0) < 1:
             raise SplitError(
                 f"split is {self.size!r}.",
                 why="it is how many samples each piece has.",
@@ -48,13 +50,23 @@ class Micro:
                 fix="put the samples into tensors, along their first dimension.",
                 more="split",
             )
-        for start in range(0, samples, self.size):
-            yield _cut(batch, slice(start, start + self.size), samples)
+        size = operator.index(self.size)
+        for start in range(0, samples, size):
+            yield _cut(batch, slice(start, start + size), samples)
 
     @staticmethod
     def samples(batch: Any) -> int | None:
         """Return how many samples a batch has; None if it holds no tensor that could tell."""
-        lengths = {len(tensor) for tensor in tensors(batch) if tensor.dim()}
+        found = [tensor for tensor in tensors(batch) if tensor.dim()]
+        for tensor in found:
+            if tensor.layout != torch.strided:
+                raise SplitError(
+                    f"the batch holds a tensor of layout {tensor.layout}.",
+                    why="only dense tensors have samples along a first dimension to cut.",
+                    fix="cut the batch yourself, and run the pieces in a window by hand.",
+                    more="split",
+                )
+        lengths = {len(tensor) for tensor in found}
         if len(lengths) > 1:
             raise SplitError(
                 f"the tensors of the batch have {sorted(lengths)} samples.",
@@ -66,11 +78,21 @@ class Micro:
         return lengths.pop() if lengths else None
 
 
+def whole_number(value: Any) -> int | None:
+    """Return a whole number of whatever integer type as an int, and None for anything else."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
 def _cut(batch: Any, part: slice, samples: int) -> Any:
     def change(value: Any) -> Any:
         if isinstance(value, Tensor):
             return value[part] if value.dim() else value
-        if isinstance(value, list | tuple) and len(value) == samples:
+        if (isinstance(value, list) or type(value) is tuple) and len(value) == samples:
             return value[part]
         return value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -35,12 +36,21 @@ def rebuild(batch: Any, change: Callable[[Any], Any]) -> Any:
     """
     if isinstance(batch, Mapping):
         changed = {key: rebuild(value, change) for key, value in batch.items()}
-        return changed if type(batch) is dict else type(batch)(changed)  # type: ignore[call-arg]
+        if type(batch) is dict:
+            return changed
+        if isinstance(batch, dict):
+            # Subclasses keep what they carry beside their entries: a default, an order, a name.
+            same = copy.copy(batch)
+            same.update(changed)
+            return same
+        return type(batch)(changed)  # type: ignore[call-arg]
     if isinstance(batch, list | tuple) and next(tensors(batch), None) is not None:
         children = [rebuild(child, change) for child in batch]
         return type(batch)(*children) if hasattr(batch, "_fields") else type(batch)(children)
     if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
-        names = [field.name for field in dataclasses.fields(batch) if field.init]
-        parts = {name: rebuild(getattr(batch, name), change) for name in names}
-        return dataclasses.replace(batch, **parts)
+        other = copy.copy(batch)
+        for field in dataclasses.fields(batch):
+            # Frozen ones, too: the copy is ours until it is returned.
+            object.__setattr__(other, field.name, rebuild(getattr(batch, field.name), change))
+        return other
     return change(batch)

@@ -1,0 +1,230 @@
+"""A window owns its gradients: intruders are noticed, and shared memory is not counted twice."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import instep
+from instep.errors import WindowError
+from tests.engine.kit import EXACT, assert_bit_identical, batches, mean_loss, mlp, update_error
+
+DATA = batches([3, 2, 4])
+X = torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+def loop_with(intruder, *, before: bool) -> nn.Module:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    stepper = instep.Stepper(model, optimizer)
+    start = copy.deepcopy(model)
+    try:
+        for window in stepper.windows(DATA, size=3):
+            for x, y in window:
+                loss = mean_loss(model, x, y)
+                if before:
+                    intruder(model, optimizer, x, y)
+                window.backward(loss, items=len(y))
+                if not before:
+                    intruder(model, optimizer, x, y)
+    finally:
+        assert all(p.grad is None for p in model.parameters())
+        assert not stepper.is_in_window
+        intruded = update_error(start, model, start)
+        assert intruded in (0.0, math.inf)
+    return model
+
+
+INTRUDERS = {
+    "zero_grad": lambda m, o, x, y: o.zero_grad(),
+    "zero_grad to zeros": lambda m, o, x, y: o.zero_grad(set_to_none=False),
+    "a plain backward": lambda m, o, x, y: mean_loss(m, x, y).backward(),
+    "clipping": lambda m, o, x, y: nn.utils.clip_grad_norm_(m.parameters(), 1e-3),
+    "a step": lambda m, o, x, y: o.step(),
+}
+
+
+@pytest.mark.parametrize("name", INTRUDERS)
+@pytest.mark.parametrize("before", [False, True])
+def test_calls_that_belong_to_the_old_loop_are_noticed(name, before):
+    with pytest.raises(WindowError, match="changed inside a window"):
+        loop_with(INTRUDERS[name], before=before)
+
+
+def test_looking_at_gradients_is_allowed():
+    look = lambda m, o, x, y: [p.grad.norm() for p in m.parameters() if p.grad is not None]
+    loop_with(look, before=False)
+
+
+def test_changing_gradients_in_a_hook_is_allowed():
+    model = mlp()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(
+            lambda p: print(p.grad.clamp_(-1e-3, 1e-3).shape)
+        )
+    for window in stepper.windows(DATA, size=3):
+        for x, y in window:
+            window.backward(mean_loss(model, x, y), items=len(y))
+        assert window.skipped is None
+
+
+def whole_and_split(make, loss_of, lr=0.1, **options) -> float:
+    """Train one window of X whole and in three uneven pieces, twice; return the relative error."""
+    model, plain = make(), make()
+    start = copy.deepcopy(model)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=lr), **options)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=lr)
+    for _ in range(2):
+        with stepper.window() as window:
+            for x in (X[:1], X[1:]):
+                window.backward(loss_of(model, x), items=len(x))
+        optimizer.zero_grad()
+        loss_of(plain, X).backward()
+        optimizer.step()
+    return update_error(start, model, plain)
+
+
+class TwoViews(nn.Module):
+    """Autograd gives both parameters the same memory as their gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.a = nn.Parameter(torch.randn(9, dtype=torch.float64))
+        self.b = nn.Parameter(torch.randn(9, dtype=torch.float64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return ((self.a.view(3, 3) + self.b.view(3, 3)) @ x.T).square().sum(0).mean()
+
+
+def test_gradients_that_share_memory_are_not_multiplied_twice():
+    model = TwoViews()
+    model(X).backward()
+    assert model.a.grad.data_ptr() == model.b.grad.data_ptr()
+    assert whole_and_split(TwoViews, lambda m, x: m(x)) < EXACT
+
+
+class Shifted(nn.Module):
+    """A parameter of one element, to which autograd hands the seed of the backward itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Linear(3, 1).double()
+        self.shift = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(x).square().mean() + self.shift.squeeze()
+
+
+def test_the_seed_of_a_backward_is_never_used_twice():
+    assert whole_and_split(Shifted, lambda m, x: m(x)) < EXACT
+    model = Shifted()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.0), clip_norm=0.1)
+    norms = {stepper.step(X, model).grad_norm for _ in range(4)}
+    assert len(norms) == 1
+
+
+def test_a_parameter_listed_twice_is_scaled_once():
+    weight = nn.Parameter(torch.ones(2))
+    model = nn.Module()
+    model.weight = weight
+    with pytest.warns(UserWarning, match="duplicate"):
+        optimizer = torch.optim.SGD([weight, weight], lr=0.1)
+    stepper = instep.Stepper(model, optimizer)
+    with stepper.window() as window:
+        for _ in range(3):
+            window.backward(weight.sum(), items=1)
+    assert weight.detach().tolist() == pytest.approx([0.8, 0.8])  # twice lr, as torch does
+
+
+def test_two_steppers_with_windows_open_do_not_reach_each_other():
+    left, right = mlp(1), mlp(2)
+    x = DATA[0][0]
+    alone = instep.Stepper(right, torch.optim.SGD(right.parameters(), lr=0.0))
+    with alone.window() as window:
+        window.backward(right(x).mean(), items=3)
+    expected = window.grad_norm
+    first = instep.Stepper(left, torch.optim.SGD(left.parameters(), lr=0.0))
+    second = instep.Stepper(right, torch.optim.SGD(right.parameters(), lr=0.0))
+    with first.window() as one, second.window() as two:
+        two.backward(right(x).mean(), items=3)
+        one.backward((left(x) * right(x)).mean(), items=3)
+    assert two.grad_norm == expected
+
+
+def test_freezing_between_micro_batches_is_followed():
+    """A GAN loop that freezes one net while it trains the other."""
+    g, d = mlp(1, outputs=5), mlp(2)
+    optimizers = {
+        "g": torch.optim.SGD(g.parameters(), lr=0.1),
+        "d": torch.optim.SGD(d.parameters(), lr=0.1),
+    }
+    d.requires_grad_(False)
+    stepper = instep.Stepper([g, d], optimizers)
+    norms = {}
+    for window in stepper.windows([x for x, _ in DATA], size=3):
+        for x in window:
+            d.requires_grad_(True)
+            window.backward(d(g(x)).square().mean(), items=len(x), optimizer="d")
+            d.requires_grad_(False)
+            window.backward(d(g(x)).mean(), items=len(x), optimizer="g")
+        norms = {update.optimizer: update.grad_norm for update in window.updates}
+    whole_g, whole_d = mlp(1, outputs=5), mlp(2)
+    x = torch.cat([x for x, _ in DATA])
+    whole_d(whole_g(x)).square().mean().backward()
+    expected = torch.stack([p.grad.norm() for p in whole_d.parameters()]).norm().item()
+    assert norms["d"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_loss_that_reaches_no_parameter_is_refused():
+    model, other = mlp(1), mlp(2)
+    stepper = instep.Stepper(model, torch.optim.SGD(other.parameters(), lr=0.1))
+    with pytest.raises(WindowError, match="no gradient reached"), stepper.window() as window:
+        window.backward(mean_loss(model, *DATA[0]), items=3)
+
+
+def test_gradients_too_large_for_their_own_type_skip_the_update():
+    """Finite as a sum, infinite as what the optimizer would get."""
+    weight = nn.Parameter(torch.zeros(2, dtype=torch.float16))
+    model = nn.Module()
+    model.weight = weight
+    stepper = instep.Stepper(model, torch.optim.SGD([weight], lr=1.0))
+    with pytest.warns(instep.InstepWarning), stepper.window() as window:
+        terms = {"a": (weight * 4e4).sum(), "b": (weight * 4e4).sum()}
+        window.backward(terms, items={"a": 1, "b": 1})
+    assert window.skipped == "non-finite"
+    assert weight.detach().tolist() == [0.0, 0.0]
+    with stepper.window() as window:
+        window.backward((weight * 3e4).sum(), items=1)
+    assert window.skipped is None
+    assert weight.isfinite().all()
+
+
+def test_finite_float64_gradients_with_an_overflowing_norm():
+    weight = nn.Parameter(torch.zeros(4, dtype=torch.float64))
+    model = nn.Module()
+    model.weight = weight
+    stepper = instep.Stepper(model, torch.optim.SGD([weight], lr=1.0), clip_norm=1.0)
+    with stepper.window() as window:
+        window.backward((weight * 1e200).sum(), items=1)
+    assert window.grad_norm == pytest.approx(2e200)
+    assert weight.detach().tolist() == pytest.approx([-0.5] * 4)
+
+
+def test_kept_gradients_that_somebody_adds_to_are_refused():
+    model = mlp()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1), keep_grads=True)
+    stepper.step(DATA[0], lambda batch: mean_loss(model, *batch))
+    before = copy.deepcopy(model)
+    mean_loss(model, *DATA[0]).backward()
+    with pytest.raises(WindowError, match="not its own"):
+        stepper.window()
+    assert_bit_identical(model, before)
+    model.zero_grad()
+    assert stepper.step(DATA[0], lambda batch: mean_loss(model, *batch)).skipped is None
