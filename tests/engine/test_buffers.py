@@ -11,7 +11,15 @@ from torch import nn
 
 import instep
 from instep.errors import WindowError
-from tests.engine.kit import EXACT, assert_bit_identical, batches, mean_loss, mlp, update_error
+from tests.engine.kit import (
+    EXACT,
+    assert_bit_identical,
+    batches,
+    mean_loss,
+    mlp,
+    pretend_device,
+    update_error,
+)
 
 DATA = batches([3, 2, 4])
 X = torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -228,3 +236,39 @@ def test_kept_gradients_that_somebody_adds_to_are_refused():
     assert_bit_identical(model, before)
     model.zero_grad()
     assert stepper.step(DATA[0], lambda batch: mean_loss(model, *batch)).skipped is None
+
+
+@pytest.mark.parametrize("name", INTRUDERS)
+def test_calls_after_the_last_backward_are_noticed_at_the_close(name):
+    calls = []
+
+    def once(*args):
+        calls.append(1)
+        if len(calls) == 3:
+            INTRUDERS[name](*args)
+
+    with pytest.raises(WindowError, match="changed inside a window"):
+        loop_with(once, before=False)
+    assert len(calls) == 3
+
+
+def test_a_term_without_items_is_dropped_with_its_nan(monkeypatch):
+    """Its count was on the device, so its 0/0 ran; it has a buffer of its own, which is left out."""
+    pretend_device(monkeypatch)
+    model, plain = mlp(), mlp()
+    start = copy.deepcopy(model)
+    x = DATA[0][0]
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with stepper.window() as window:
+        out = model(x)
+        nothing = torch.zeros(3, dtype=torch.float64)
+        terms = {
+            "mean": out.square().mean(),
+            "masked": (out.sum(1) * nothing).sum() / nothing.sum(),
+        }
+        window.backward(terms, items={"mean": 3, "masked": nothing.sum()})
+    assert window.skipped is None
+    assert math.isnan(window.losses["masked"])
+    plain(x).square().mean().backward()
+    torch.optim.SGD(plain.parameters(), lr=0.1).step()
+    assert update_error(start, model, plain) < EXACT

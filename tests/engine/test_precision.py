@@ -250,3 +250,30 @@ def test_endless_nan_under_fp16_is_said_and_goes_on():
     assert scaler.get_scale() > 0
     healthy = lambda batch: nn.functional.cross_entropy(model(x), y)
     assert stepper.step((x, y), healthy).skipped in (None, "non-finite")
+
+
+def test_batches_are_drawn_outside_autocast():
+    seen = []
+
+    def loader():
+        for batch in DATA:
+            seen.append(torch.is_autocast_enabled("cpu"))
+            yield batch
+
+    model = net()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1), precision="bf16")
+    for window in stepper.windows(loader(), size=3):
+        for x, y in window:
+            window.backward(nn.functional.cross_entropy(model(x), y), items=len(y))
+    assert seen == [False] * len(DATA)
+
+
+def test_an_empty_window_tells_the_scaler_nothing():
+    model = net()
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=2)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1), scaler=scaler)
+    x, y = DATA[0]
+    for items in (0, 4, 0, 0, 4):
+        stepper.step(x, lambda x: (nn.functional.cross_entropy(model(x), y), items))  # noqa: B023
+    assert scaler.state_dict()["scale"] == 8.0
+    assert scaler.state_dict()["_growth_tracker"] == 0
