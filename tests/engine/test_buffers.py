@@ -253,7 +253,7 @@ def test_calls_after_the_last_backward_are_noticed_at_the_close(name):
 
 
 def test_a_term_without_items_is_dropped_with_its_nan(monkeypatch):
-    """Its count was on the device, so its 0/0 ran; it has a buffer of its own, which is left out."""
+    """Its count was on the device, so its 0/0 ran; its buffer is left out of the update."""
     pretend_device(monkeypatch)
     model, plain = mlp(), mlp()
     start = copy.deepcopy(model)
