@@ -9,7 +9,7 @@ BENCH_READY := $(BENCH)/.ready
 # Tests and benchmarks measure the arithmetic, not the scheduling of threads over each other.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup setup-bench demo test lint types unit test-gpu test-peers format \
+.PHONY: help setup setup-bench demo test lint types unit fuzz test-gpu test-peers format \
 	bench-overhead bench-exactness clean
 
 help:
@@ -52,6 +52,10 @@ types: $(READY)
 
 unit: $(READY)
 	$(BIN)/python -m pytest -q -n 2
+
+fuzz: $(READY) ## the property tests with fresh random examples, many more of them
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -q -n 2 tests/engine/test_properties.py \
+		tests/engine/test_scaling.py tests/engine/test_arithmetic.py tests/splits tests/trace
 
 test-gpu: ## the tests that need a CUDA device, with the python that has one: make test-gpu GPU_PYTHON=...
 	PYTHONPATH=src $(or $(GPU_PYTHON),$(BIN)/python) -m pytest -q -m gpu tests/gpu

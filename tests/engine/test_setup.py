@@ -80,7 +80,9 @@ def test_schedulers():
         [2],
     )
     assert instep.Stepper(model, optimizer, scheduler=chained)
-    assert instep.Stepper(model, optimizer, scheduler={"any": lr_scheduler.StepLR(optimizer, 1)})
+    by_name = {"optimizer": lr_scheduler.StepLR(optimizer, 1)}
+    assert instep.Stepper(model, optimizer, scheduler=by_name)
+    refused("scheduler names", model, optimizer, scheduler={"any": by_name["optimizer"]})
 
 
 def test_each_scheduler_follows_its_own_optimizer():

@@ -178,14 +178,14 @@ def test_a_backward_must_name_its_optimizer():
     stepper = instep.Stepper([left, right], optimizers)
     x = batches([2])[0][0]
     with stepper.window() as window:
-        with pytest.raises(WindowError, match="names none"):
+        with pytest.raises(WindowError, match="nothing says which optimizer"):
             window.backward(left(x).mean(), items=2)
         with pytest.raises(WindowError, match="names none"):
             window.backward(left(x).mean(), items=2, optimizer="middle")
         window.backward(left(x).mean(), items=2, optimizer="left")
     # Opened by hand, the optimizer that was not used made no update, not even an empty one.
     assert [update.optimizer for update in window.updates] == ["left"]
-    with pytest.raises(WindowError, match="names none"):
+    with pytest.raises(WindowError, match="nothing says which optimizer"):
         stepper.step(x, lambda x: left(x).mean())
     assert stepper.step(x, lambda x: right(x).mean(), optimizer="right").optimizer == "right"
 

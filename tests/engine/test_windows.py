@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import itertools
 import weakref
 
 import pytest
@@ -80,12 +81,17 @@ def test_break_of_the_inner_loop_discards_and_goes_on_with_the_next_batch():
     model, stepper = fresh()
     start = copy.deepcopy(model)
     states = []
-    for window in stepper.windows(DATA, size=3):
-        for index, (x, y) in enumerate(window):
-            window.backward(mean_loss(model, x, y), items=len(y))
-            if window.index == 0 and index == 1:
-                break
-        states.append(window)
+    with pytest.warns(instep.InstepWarning, match="left by break"):
+        for window in stepper.windows(DATA, size=3):
+            for index, (x, y) in enumerate(window):
+                window.backward(mean_loss(model, x, y), items=len(y))
+                if window.index == 0 and index == 1:
+                    break
+            if window.index == 0:
+                with pytest.raises(WindowError, match="left early") as caught:
+                    _ = window.loss
+                assert "window.close()" in caught.value.fix
+            states.append(window)
     with pytest.raises(WindowError, match="discarded"):
         _ = states[0].loss
     expected = train_whole(start, [DATA[2:5], DATA[5:7]])
@@ -321,3 +327,90 @@ def test_updates_that_happened_are_told_even_if_a_scheduler_raises():
     assert [len(window.updates) for window in windows] == [1, 1, 1]
     assert windows[-1].updates[0].skipped is None
     assert not stepper.is_in_window
+
+
+def islice_loop(window):
+    return itertools.islice(window, 3)
+
+
+def zip_loop(window):
+    return (batch for _, batch in zip(range(3), window, strict=False))
+
+
+def break_loop(window):
+    for index, batch in enumerate(window):
+        yield batch
+        if index == 2:
+            break
+
+
+@pytest.mark.parametrize("inner", [islice_loop, zip_loop, break_loop])
+def test_leaving_after_the_last_micro_batch_is_no_leaving(inner):
+    """All work of the window was done, so its update happens, whoever counted to its size."""
+    model, stepper = fresh()
+    start = copy.deepcopy(model)
+    for window in stepper.windows(DATA, size=3):
+        for x, y in inner(window):
+            window.backward(mean_loss(model, x, y), items=len(y))
+    assert update_error(start, model, train_whole(start, grouped(DATA, 3))) < EXACT
+
+
+def test_breaking_before_the_last_backward_is_leaving():
+    model, stepper = fresh()
+    start = copy.deepcopy(model)
+    with pytest.warns(instep.InstepWarning, match="left by break"):
+        for window in stepper.windows(DATA[:3], size=3):
+            for index, (x, y) in enumerate(window):
+                if index == 2:
+                    break
+                window.backward(mean_loss(model, x, y), items=len(y))
+    assert_bit_identical(model, start)
+
+
+def test_a_window_can_be_closed_after_its_loop_was_left():
+    model, stepper = fresh()
+    start = copy.deepcopy(model)
+    for window in stepper.windows(DATA[:3], size=3):
+        for x, y in window:
+            window.backward(mean_loss(model, x, y), items=len(y))
+            break
+        window.close()
+        assert window.items == len(y)
+    expected = train_whole(start, [DATA[:1], DATA[1:2], DATA[2:3]])
+    assert update_error(start, model, expected) < EXACT
+
+
+def test_windows_without_any_backward_are_said_once():
+    model, stepper = fresh()
+    start = copy.deepcopy(model)
+    with pytest.warns(instep.InstepWarning, match="without any backward") as caught:
+        for window in stepper.windows(DATA, size=2):
+            for _ in window:
+                pass
+            assert window.skipped == "empty"
+    assert len(caught) == 1
+    assert_bit_identical(model, start)
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_a_scheduler_that_is_stepped_by_hand_as_well_is_noticed(by_hand):
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 100)
+    stepper = instep.Stepper(model, optimizer, scheduler=scheduler)
+
+    def train():
+        for _ in range(2):
+            scheduler.load_state_dict(scheduler.state_dict() | {"last_epoch": 7})  # a resume
+            for window in stepper.windows(DATA, size=2):
+                for x, y in window:
+                    window.backward(mean_loss(model, x, y), items=len(y))
+                if by_hand:
+                    scheduler.step()
+
+    if by_hand:
+        with pytest.warns(instep.InstepWarning, match="moves faster") as caught:
+            train()
+        assert len(caught) == 1
+    else:
+        train()

@@ -99,7 +99,7 @@ def host_count(items: object) -> float:
         number = float(items)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         number = None
-    if number is None or isinstance(items, str | bytes | bytearray):
+    if number is None or isinstance(items, str | bytes | bytearray | bool):
         raise ItemsError(
             f"items is {items!r}.",
             why="items is how many samples, tokens or pixels the loss is a mean of; without it the "

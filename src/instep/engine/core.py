@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from instep.engine.close import close
 from instep.errors import InstepWarning, WindowError, four_lines
@@ -29,6 +29,8 @@ class Core:
     keep_gradients: bool
     raise_if_empty: bool
     recorder: Recorder | None
+    left_at: dict[int, Any] = field(default_factory=dict)
+    """Where each scheduler was left at its last step in this loop."""
     _warned: set[str] = field(default_factory=set)
 
     def lane(self, optimizer: str | None) -> Lane:
@@ -38,10 +40,17 @@ class Core:
         if optimizer in self.lanes:
             return self.lanes[optimizer]
         names = ", ".join(map(repr, self.lanes))
+        several = len(self.lanes) > 1
         raise WindowError(
-            f"optimizer={optimizer!r} names none of this stepper's optimizers.",
-            why=f"it has {names}; each backward feeds exactly one.",
-            fix=f"pass optimizer={next(iter(self.lanes))!r}, for example.",
+            "nothing says which optimizer this is for."
+            if optimizer is None
+            else f"optimizer={optimizer!r} names none of this stepper's optimizers.",
+            why=f"it has {names}, and each call is for one of them."
+            if several
+            else "it has only one, which needs no name.",
+            fix=f"pass optimizer={next(iter(self.lanes))!r}, for example."
+            if several
+            else "leave optimizer= out.",
             more="several-optimizers",
         )
 
@@ -57,13 +66,11 @@ class Core:
                 updates.append(update)
                 if update.skipped != "empty":
                     self.scaling.record(overflowed=update.skipped == "non-finite")
-                if update.skipped == "non-finite":
-                    self._warn_nonfinite(lane.name)
+                self._warn_of(update)
                 if self.recorder is not None:
                     self.recorder.closed(lane, update, scale if self.scaling.enabled else None)
                 if update.skipped is None:
-                    for scheduler in lane.schedulers:
-                        scheduler.step()
+                    self._schedule(lane)
                 if self.recorder is not None:
                     self.recorder.scheduled(lane, update)
 
@@ -89,20 +96,48 @@ class Core:
                 more="empty-window",
             )
 
-    def _warn_nonfinite(self, name: str) -> None:
-        """Say once that an update was skipped; with loss scaling, only if that is not the cause."""
-        if name in self._warned or self.scaling.scale > 1.0:
-            return
-        self._warned.add(name)
-        message = four_lines(
-            f"an update of {name!r} was skipped: its gradient is inf or NaN.",
-            why="the loss or a backward was not finite. A mean over nothing does that (0/0) if its "
-            "count is on the device and so cannot be looked at before backward.",
-            fix='look at update.skipped; for masked means pass the sum with reduction="sum", or a '
-            "count on the host. Said once.",
-            more="non-finite",
-        )
-        warnings.warn(message, InstepWarning, stacklevel=2)
+    def _schedule(self, lane: Lane) -> None:
+        """Advance the lane's schedulers, and notice if somebody else does, too."""
+        for scheduler in lane.schedulers:
+            left_at = self.left_at.get(id(scheduler))
+            found_at = getattr(scheduler, "last_epoch", None)
+            if left_at is not None and found_at != left_at:
+                self.warn(
+                    f"a {type(scheduler).__name__} moves faster than its optimizer.",
+                    why="it was stepped by hand as well; a scheduler passed to Stepper advances at "
+                    "every update by itself.",
+                    fix="remove scheduler.step() from the loop, or do not pass it to Stepper.",
+                    more="schedulers",
+                )
+            scheduler.step()
+            self.left_at[id(scheduler)] = getattr(scheduler, "last_epoch", None)
+
+    def _warn_of(self, update: Update) -> None:
+        if update.skipped == "empty" and not update.terms and update.micro_batches:
+            self.warn(
+                f"a window of {update.optimizer!r} closed without any backward.",
+                why="its micro-batches came and went, and window.backward() was never called for "
+                "it, so nothing was updated.",
+                fix="call window.backward(loss, items=...) for each micro-batch.",
+                more="empty-window",
+            )
+        # With loss scaling, overflows are part of the game until the scale itself is small.
+        if update.skipped == "non-finite" and self.scaling.scale <= 1.0:
+            self.warn(
+                f"an update of {update.optimizer!r} was skipped: its gradient is inf or NaN.",
+                why="the loss or a backward was not finite. A mean over nothing does that (0/0) if "
+                "its count is on the device and so cannot be looked at before backward.",
+                fix='look at update.skipped; for masked means pass the sum with reduction="sum", '
+                "or a count on the host.",
+                more="non-finite",
+            )
+
+    def warn(self, what: str, *, why: str, fix: str, more: str) -> None:
+        """Warn, once per stepper and message."""
+        if what not in self._warned:
+            self._warned.add(what)
+            text = four_lines(what, why=f"{why} (Said once.)", fix=fix, more=more)
+            warnings.warn(text, InstepWarning, stacklevel=2)
 
     def discard(self, lanes: Iterable[Lane], reason: str) -> None:
         """End open windows without an update."""

@@ -35,11 +35,11 @@ class Loop:
         self.run: Run | None = None
         self.pending: Resume | None = None
 
-    def require_no_window(self) -> None:
+    def require_no_window(self, what: str = "a window was opened") -> None:
         """Raise if a window is open: windows of one stepper do not nest."""
         if self.window is not None and self.window.is_open:
             raise WindowError(
-                "a window was opened inside a window.",
+                f"{what} inside a window.",
                 why=f"window {self.window.index} is open, and its gradients would mix with the new "
                 "one's.",
                 fix="let its loop end, or call window.close() or window.discard() first. For "
@@ -54,12 +54,13 @@ class Loop:
         """
         self.require_no_window()
         self.core.scaling.read()
+        self.core.left_at.clear()
         resumed = self.pending
         if resumed is not None and resumed.sizes != (None if sizes is None else dict(sizes)):
             raise StateError(
-                f"the saved window has sizes {resumed.sizes}, this loop has {sizes}.",
-                why="the state was saved inside a loop, and continues only in the same one.",
-                fix="use the sizes it was saved with, or call stepper.discard() to start anew.",
+                f"the state was saved in {_described(resumed.sizes)}, this is {_described(sizes)}.",
+                why="it was saved inside a loop, and continues only in the same one.",
+                fix="start the loop it was saved in, or call stepper.discard() to start anew.",
                 more="resume",
             )
         return resumed
@@ -105,3 +106,9 @@ class Loop:
         self.pending = None
         if self.window is not None and self.window.is_open:
             self.window.discard()
+
+
+def _described(sizes: Mapping[str, int] | None) -> str:
+    if sizes is None:
+        return "a window opened by hand"
+    return f"windows of {', '.join(f'{size} for {name!r}' for name, size in sizes.items())}"

@@ -151,6 +151,14 @@ def schedulers_of(
     """Return the schedulers of each optimizer; each knows its own."""
     given = [] if scheduler is None else scheduler
     if isinstance(given, Mapping):
+        unknown = sorted(set(given) - set(optimizers))
+        if unknown:
+            raise SetupError(
+                f"scheduler names {unknown}, which are not optimizers of this stepper.",
+                why=f"it has {list(optimizers)}.",
+                fix="use the names the optimizers were given, or pass a list.",
+                more="schedulers",
+            )
         given = list(given.values())
     listed = list(given) if isinstance(given, list | tuple) else [given]
     by_name: dict[str, list[Any]] = {name: [] for name in optimizers}
@@ -226,8 +234,11 @@ def sizes_of(size: Any, names: Iterable[str]) -> dict[str, int]:
     for name in names:
         value = given.get(name)
         if (whole_number(value) or 0) < 1:
+            missing = isinstance(size, Mapping) and name not in size
             raise SetupError(
-                f"size is {value!r}{f' for {name}' if len(names) > 1 else ''}.",
+                f"size has no entry for {name!r}."
+                if missing
+                else f"size is {value!r}{f' for {name}' if len(names) > 1 else ''}.",
                 why="it is how many micro-batches one update is made of.",
                 fix="pass size=8, or a mapping with a size for each optimizer.",
                 more="window-size",

@@ -147,7 +147,7 @@ def _save_lane(lane: Lane, fresh: int) -> dict[str, Any]:
 
 def load(loop: Loop, state: dict[str, Any]) -> None:
     """Take over a saved state; nothing changes if it does not fit."""
-    loop.require_no_window()
+    loop.require_no_window("load_state_dict() was called")
     _require_fit(loop, state)
     lanes = loop.core.lanes
     for name, lane in lanes.items():

@@ -11,6 +11,7 @@ class State(Enum):
     """Where a window is in its life."""
 
     OPEN = "open"
+    LEFT = "left early"
     CLOSED = "closed"
     DISCARDED = "discarded"
 
@@ -19,18 +20,23 @@ RESULTS = ("loss", "losses", "items", "grad_norm", "skipped", "update")
 
 ALLOWED: dict[State, frozenset[str]] = {
     State.OPEN: frozenset({"iterate", "backward", "due", "close", "discard", "updates"}),
+    State.LEFT: frozenset({"backward", "close", "discard", "updates"}),
     State.CLOSED: frozenset({"updates", *RESULTS}),
     State.DISCARDED: frozenset({"discard", "updates"}),
 }
 
 WHY: dict[State, str] = {
     State.OPEN: "it is still open: its update happens when its loop ends, and its results with it.",
+    State.LEFT: "its inner loop was left by break, so no update has happened, and none will.",
     State.CLOSED: "its update has happened and its gradients are gone.",
     State.DISCARDED: "it was left before its end, so its gradients were thrown away.",
 }
 
 FIX: dict[State, str] = {
-    State.OPEN: "read results after the inner loop; window.close() ends a window early.",
+    State.OPEN: "read results after the inner loop, or after the `with` block; window.close() "
+    "ends a window early.",
+    State.LEFT: "call window.close() to update with what was done, or window.discard() to say that "
+    "it is not wanted.",
     State.CLOSED: "open the next window; call backward inside the inner loop.",
     State.DISCARDED: 'open the next window; `with stepper.windows(..., on_exit="flush")` '
     "keeps what was done when a loop is left early.",

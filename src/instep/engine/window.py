@@ -51,8 +51,8 @@ class Window:
         self.taken = taken
         """Micro-batches handed out so far."""
         self.was_iterated = False
-        self.is_left = False
-        """Whether its inner loop was left by `break`, and its fate is still open."""
+        self.is_complete = False
+        """Whether every micro-batch had its turn, although its loop did not run to its end."""
         self._core = core
         self._feed = feed
         self._counts = counts
@@ -78,7 +78,6 @@ class Window:
 
     def _micro_batches(self, feed: Feed) -> Iterator[Any]:
         precision = self._core.precision
-        self.is_left = True
         try:
             # A window that was saved after a backward may have updates due before its next batch.
             self._end_micro_batch()
@@ -88,17 +87,17 @@ class Window:
                     break
                 self._begin_micro_batch()
                 precision.enter()
-                self.is_left = False
                 yield batch
-                self.is_left = True
                 precision.leave()
                 feed.finish()
                 self._end_micro_batch()
             if self._state is State.OPEN:
                 self._close_all()
         finally:
-            self.is_left = True
             precision.leave()
+            if self._state is State.OPEN:
+                self._state = State.LEFT
+                self.is_complete = self.taken == self._frame and not feed.in_hand
             # Left by `break`, the batch in hand is gone all the same: the loop goes on after it.
             feed.finish()
 
@@ -203,7 +202,12 @@ class Window:
     @property
     def is_open(self) -> bool:
         """Whether gradients can still be added."""
-        return self._state is State.OPEN
+        return self._state in (State.OPEN, State.LEFT)
+
+    @property
+    def is_left(self) -> bool:
+        """Whether its inner loop was left by `break`, and its fate is not decided."""
+        return self._state is State.LEFT
 
     @property
     def updates(self) -> tuple[Update, ...]:
@@ -241,7 +245,9 @@ class Window:
         return self._result("skipped").skipped
 
     def __repr__(self) -> str:
-        return f"Window({self.index}, {self._state.value}, {self.taken} micro-batches)"
+        done = max((lane.micro_batches for lane in self.lanes), default=0)
+        counted = self.taken if self.sizes is not None else done
+        return f"Window({self.index}, {self._state.value}, {counted} micro-batches)"
 
     def __enter__(self) -> Self:
         require(self._state, "backward")

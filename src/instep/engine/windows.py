@@ -132,10 +132,17 @@ class Windows:
                 fix="for window in stepper.windows(...): for batch in window: ...",
                 more="window-states",
             )
-        if self._on_exit == "flush":
+        if self._on_exit == "flush" or window.is_complete:
             window.close()
-        else:
-            window.discard()
+            return
+        self._loop.core.warn(
+            "a window was thrown away: its inner loop was left by break.",
+            why=f"{window.taken} of its micro-batches had been handed out, and a plain loop cannot "
+            "tell a break that means `update now` from one that means `forget it`.",
+            fix='call window.close() or window.discard() before the break, or use on_exit="flush".',
+            more="leaving-early",
+        )
+        window.discard()
 
     def __enter__(self) -> Self:
         self._is_managed = True

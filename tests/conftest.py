@@ -1,0 +1,13 @@
+"""Settings of all tests."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# A change must pass or fail by itself, not by the luck of a draw; `make fuzz` draws anew each time.
+common = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("fixed", derandomize=True, **common)
+settings.register_profile("fuzz", max_examples=1000, print_blob=True, **common)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
