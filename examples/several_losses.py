@@ -77,8 +77,10 @@ def main() -> None:
             for batch in window:
                 window.backward(model(batch), items=counts(batch), weight=weight)
         parameters[name] = nn.utils.parameters_to_vector(model.parameters()).detach()
-        terms = ", ".join(f"{term} {loss:.4f}" for term, loss in window.losses.items())
-        print(f"{name}: loss {window.loss:.4f} = {terms} (weights included)")
+        terms = " + ".join(
+            f"{weight.get(term, 1.0):g} · {term} {loss:.4f}" for term, loss in window.losses.items()
+        )
+        print(f"{name}: loss {window.loss:.4f} = {terms}")
 
     model, optimizer = fresh()
     whole = model({key: torch.cat([batch[key] for batch in data]) for key in data[0]})

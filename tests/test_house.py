@@ -123,8 +123,8 @@ def test_every_page_an_error_points_to_exists():
         named |= set(re.findall(r'more="([a-z-]+)"', path.read_text()))
     assert named
     assert named <= set(topics())
-    # And no page that nothing points to.
-    assert set(topics()) <= named | {"window-states"}
+    # And no page that nothing points to, but those that are read before anything goes wrong.
+    assert set(topics()) <= named | {"porting", "kept-gradients"}
 
 
 @pytest.mark.parametrize("topic", topics())
@@ -137,7 +137,9 @@ def test_pages_are_shown(topic, capsys):
 
 def test_the_command_line(capsys):
     assert main(["explain"]) == 0
-    assert capsys.readouterr().out.split() == topics()
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in listed] == topics()
+    assert any("what to delete" in line for line in listed)
     assert main(["explain", "itmes"]) == 2
     assert "Did you mean 'items'?" in capsys.readouterr().err
     assert main(["explain", "qqqq"]) == 2

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from instep import __version__
-from instep.explain import nearest, page, topics
+from instep.explain import nearest, page, title, topics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _explain(topic: str | None) -> int:
     if topic is None:
-        sys.stdout.write("\n".join(topics()) + "\n")
+        width = max(map(len, topics()))
+        sys.stdout.writelines(f"{name:<{width}}  {title(name)}\n" for name in topics())
         return FOUND
     text = page(topic)
     if text is None:

@@ -19,6 +19,15 @@ def page(topic: str) -> str | None:
     return (resources.files("instep") / "pages" / f"{topic}.md").read_text(encoding="utf-8")
 
 
+def title(topic: str) -> str:
+    """Return what a page is about.
+
+    >>> title("items")
+    'Items'
+    """
+    return (page(topic) or "").partition("\n")[0].removeprefix("# ")
+
+
 def nearest(topic: str) -> str | None:
     """Return the page name that looks most like this one.
 

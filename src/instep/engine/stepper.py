@@ -34,8 +34,17 @@ if TYPE_CHECKING:
 class Stepper:
     """Train in windows: one exact update each, however the work is split.
 
-    A list of optimizers updates together, from the same gradients, clipped by their common norm. A
-    mapping names optimizers that have windows of their own.
+    model: a module, or a list of them.
+    optimizer: one; a list of them, which update together and are clipped by their common norm; or
+        a mapping of names to optimizers that have windows of their own.
+    scheduler: one or a list; each advances once per update of its own optimizer.
+    clip_norm, clip_value: limit the norm of the gradient, or its elements; once, at the close.
+    precision: "fp32", "bf16" or "fp16"; the loop body runs under autocast, fp16 scales the loss.
+    scaler: your own torch.amp.GradScaler for fp16; otherwise one is made (`stepper.scaler`).
+    accumulate_in: the type in which gradients of narrower parameters are summed; None: their own.
+    keep_grads: leave `.grad` readable after a window, until the next one opens.
+    empty: "skip" a window without items, or "raise".
+    trace: an `instep.Trace` that every event is recorded into.
 
     >>> import torch, instep
     >>> model = torch.nn.Linear(2, 1)

@@ -145,7 +145,8 @@ class Window:
     ) -> None:
         """Backpropagate a loss that is the mean over `items` items (or their sum, if so said).
 
-        A loss with several denominators is a mapping of named terms, with a mapping of items.
+        Several backwards of one optimizer are parts of one mean. Losses that are to be added are
+        added before, or passed as a mapping of named terms, with a mapping of items.
         """
         core = self._core
         lane = self._only if optimizer is None else None
