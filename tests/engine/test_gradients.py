@@ -40,20 +40,23 @@ def test_folding_on_a_device_keeps_the_norm(monkeypatch):
     assert grads.to_host([torch.tensor(1.5), torch.tensor(2), torch.tensor(2.5)]) == [1.5, 2, 2.5]
 
 
-def test_narrow_and_widen_leave_nothing_behind():
+def test_a_wider_type_is_demanded_and_taken_back():
     weight = nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
     wide = nn.Parameter(torch.ones(3))
-    widened = grads.widen([weight, wide], torch.float32)
-    assert len(widened) == 1
+    narrower = grads.narrower([weight, wide], torch.float32)
+    assert len(narrower) == 1
+    assert narrower[0] is weight
+    assert grads.narrower([weight], None) == []
+    grads.demand(narrower, torch.float32)
     (weight * 0.1).sum().backward()
     assert weight.grad.dtype == torch.float32
-    grads.narrow(widened)
+    grads.demand(narrower, None)
+    grads.narrow(narrower)
     assert weight.grad.dtype == torch.bfloat16
     weight.grad = None
     weight.data = weight.data.float()
     weight.sum().backward()
     assert weight.grad.dtype == torch.float32
-    assert grads.widen([weight], None) == []
 
 
 def test_clamp_and_multiply():

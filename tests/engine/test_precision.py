@@ -280,3 +280,37 @@ def test_an_empty_window_tells_the_scaler_nothing():
         stepper.step(x, lambda x: (nn.functional.cross_entropy(model(x), y), items))  # noqa: B023
     assert scaler.state_dict()["scale"] == 8.0
     assert scaler.state_dict()["_growth_tracker"] == 0
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_interleaved_steppers_leave_autocast_as_it_was(strict):
+    models = [net(), net()]
+    steppers = [
+        instep.Stepper(m, torch.optim.SGD(m.parameters(), lr=0.1), precision="bf16") for m in models
+    ]
+    start = copy.deepcopy(models)
+    for windows in zip(*(s.windows(DATA, size=2) for s in steppers), strict=strict):
+        for batches_ in zip(*windows, strict=strict):
+            for window, model, (x, y) in zip(windows, models, batches_, strict=True):
+                window.backward(nn.functional.cross_entropy(model(x), y), items=len(y))
+    assert not torch.is_autocast_enabled("cpu")
+    assert not torch.equal(models[0][0].weight, start[0][0].weight)
+    assert not torch.equal(models[1][0].weight, start[1][0].weight)
+    if strict:
+        # A plain zip never asks the second loop whether it has ended, so its last window is left.
+        assert_bit_identical(*models)
+
+
+def test_a_loss_in_fp16_backs_off_like_torch():
+    """Its seed of 65536 does not fit into fp16: inf, skipped, and half the scale."""
+    model = net()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1), precision="fp16")
+    x, _ = DATA[0]
+    skipped = []
+    for _ in range(3):
+        with stepper.window() as window:
+            for _ in range(2):
+                window.backward(nn.functional.relu(1 - model(x)).mean(), items=4)
+        skipped.append(window.skipped)
+    assert skipped == ["non-finite", None, None]
+    assert stepper.scaler.get_scale() == 2.0**15

@@ -7,9 +7,10 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import instep
-from instep.errors import WindowError
+from instep.errors import LossError, WindowError
 from tests.engine.kit import EXACT, assert_bit_identical, batches, mlp, update_error
 
 SIZES = {"left": 2, "right": 4}
@@ -213,3 +214,21 @@ def test_the_rate_in_the_trace_is_the_one_that_was_used():
         stepper.step(x, lambda x: left(x).mean())
     assert [event.lr for event in trace.of("step")] == pytest.approx([1.0, 0.1])
     assert [event.lr for event in trace.of("schedule")] == pytest.approx([0.1, 0.01])
+
+
+def test_reentrant_checkpoints_are_refused_with_several_optimizers():
+    """torch would leave the parameters inside them without gradients, and say nothing."""
+    left, right = pair()
+    optimizers = {
+        "left": torch.optim.SGD(left.parameters(), lr=0.1),
+        "right": torch.optim.SGD(right.parameters(), lr=0.1),
+    }
+    stepper = instep.Stepper([left, right], optimizers)
+    x = batches([2])[0][0].requires_grad_()
+    with pytest.raises(LossError, match="reentrant"), stepper.window() as window:
+        loss = left[2](checkpoint(left[0], x, use_reentrant=True)).mean()
+        window.backward(loss, items=2, optimizer="left")
+    with stepper.window() as window:
+        loss = right[2](checkpoint(right[0], x, use_reentrant=False)).mean()
+        window.backward(loss, items=2, optimizer="right")
+    assert window.update.skipped is None

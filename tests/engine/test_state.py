@@ -397,3 +397,47 @@ def test_gradients_of_another_type_do_not_fit():
     del state["lanes"]["optimizer"]["window"]
     with pytest.raises(StateError, match="no stepper state"):
         stepper.load_state_dict(state)
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+def test_everything_closed_by_hand_is_a_place_to_come_back_to(ahead):
+    data = batches([2] * 6)
+
+    def build():
+        model = mlp()
+        return model, instep.Stepper(
+            model, torch.optim.SGD(model.parameters(), lr=0.1), empty="raise"
+        )
+
+    def run(model, stepper, stop=None):
+        seen, saved = [], None
+        count = (lambda entry: 2) if ahead else None
+        for window in stepper.windows(list(enumerate(data)), size=2, count=count):
+            for index, batch in window:
+                seen.append(index)
+                window.backward(mean_loss(model, *batch), items=2)
+                if window.due():
+                    window.close("optimizer")
+                if index == stop:
+                    saved = copy.deepcopy([model.state_dict(), stepper.state_dict()])
+        return seen, saved
+
+    for stop in range(6):
+        model, stepper = build()
+        _, saved = run(model, stepper, stop)
+        again, resumed = build()
+        again.load_state_dict(saved[0])
+        resumed.load_state_dict(saved[1])
+        seen, _ = run(again, resumed)
+        assert seen == list(range(stop + 1, 6))
+        assert_bit_identical(model, again)
+
+
+def test_a_step_before_the_loop_does_not_lose_the_place():
+    job = Job()
+    saved, _ = job.epoch(stop=(3, "closed"))
+    resumed = Job()
+    resumed.load(saved)
+    resumed.stepper.step(torch.ones(2, 5), lambda x: resumed.model(x).square().mean())
+    _, log = resumed.epoch()
+    assert len(log) == 2

@@ -32,7 +32,7 @@ def test_the_reference_is_found_on_the_device_too(dtype):
     assert share.dtype == torch.float64
     assert tally.share(torch.tensor(3), F32, is_sum=False).item() == 3.0
     assert tally.share(torch.tensor(3), F32, is_sum=True).item() == 1.0
-    tally.declared = [(torch.tensor(2.0), one, 1.0, False)]
+    tally.declare(torch.tensor(2.0), one, 1.0, is_sum=False)
     assert read({"loss": tally}, []).references == {"loss": 1.0}
 
 
@@ -59,8 +59,9 @@ def test_narrow_counts_are_widened_before_they_are_divided():
 
 def test_reading_brings_everything_home_in_order():
     first, second = Tally(4.0), Tally(None)
-    first.declared = [(torch.tensor(1.5), 2, 1.0, False), (0.5, torch.tensor(3), 0.5, True)]
-    second.declared = [(torch.tensor(7.0), torch.tensor(9), 2.0, False)]
+    first.declare(torch.tensor(1.5), 2, 1.0, is_sum=False)
+    first.declare(0.5, torch.tensor(3), 0.5, is_sum=True)
+    second.declare(torch.tensor(7.0), torch.tensor(9), 2.0, is_sum=False)
     reading = read({"a": first, "b": second}, [torch.tensor(42.0)])
     assert reading.extra == [42.0]
     assert reading.parts == {
@@ -80,3 +81,12 @@ def test_a_window_of_quite_another_size_chooses_anew():
     assert small.share(2000, F32, is_sum=False) == 2000 / 16
     fixed = Tally(1024.0, is_fixed=True)
     assert fixed.share(1, F32, is_sum=False) == 1 / 1024
+
+
+def test_counts_do_not_follow_a_narrow_default_type():
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        share = Tally(512.0).share(torch.tensor(1003), F32, is_sum=False)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert share.item() == 1003 / 512

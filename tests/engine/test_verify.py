@@ -212,3 +212,23 @@ def test_a_term_without_items_is_in_neither():
         return {"a": (out.square().mean(), len(x)), "b": (out.mean(), 0)}
 
     assert instep.verify(stepper_of(model), X, terms).ok
+
+
+def test_buffers_that_forward_replaces_come_back():
+    class Averaged(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(5, 3)
+            self.register_buffer("average", torch.zeros(()))
+
+        def forward(self, x):
+            out = self.layer(x)
+            self.average = 0.9 * self.average + 0.1 * out.detach().mean()
+            return out
+
+    model = Averaged()
+    held = model.average
+    instep.verify(stepper_of(model), (X, Y), cross_entropy(model))
+    assert model.average is held
+    assert held.dtype == torch.float32
+    assert held.item() == 0.0

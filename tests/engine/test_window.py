@@ -217,3 +217,14 @@ def test_errors_can_be_caught_together():
         window.backward(None, items=1)
     assert window.skipped == "empty"
     del model
+
+
+def test_a_part_without_items_needs_no_graph():
+    model, stepper = fresh()
+    start = copy.deepcopy(model)
+    with stepper.window() as window:
+        window.backward(torch.zeros(()), items=0)
+        loss = mean_loss(model, *DATA[0])
+        window.backward({"loss": loss, "box": torch.zeros(())}, items={"loss": 3, "box": 0})
+    assert update_error(start, model, train_whole(start, [DATA[:1]])) < EXACT
+    assert math.isnan(window.losses["box"])

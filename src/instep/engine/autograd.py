@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from instep.errors import LossError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -43,3 +45,26 @@ def backward(
         allow_unreachable=True,
         accumulate_grad=True,
     )
+
+
+def refuse_reentrant(loss: Tensor) -> None:
+    """Raise if the graph holds a reentrant checkpoint, which a limited backward would pass by.
+
+    torch runs such a node only for gradients of its inputs; the parameters inside it would silently
+    get none. Looked for once per optimizer: the walk costs as much as a small backward.
+    """
+    waiting, seen = [loss.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if node.name() == "CheckpointFunctionBackward":
+            raise LossError(
+                "the model uses reentrant activation checkpoints, with several optimizers.",
+                why="each backward is limited to its own optimizer's parameters, and a reentrant "
+                "checkpoint leaves out those inside it then.",
+                fix="pass use_reentrant=False to torch.utils.checkpoint.checkpoint.",
+                more="several-optimizers",
+            )
+        waiting.extend(following for following, _ in node.next_functions)

@@ -35,23 +35,30 @@ class Buffers:
         self._accumulate_in = accumulate_in
         self._parked: dict[str, Gradients] = {}
         self._widened: list[Tensor] = []
-        self._missing: list[Tensor] = []
-        # One parameter as the window left it, to notice if anybody else touches it: torch counts
-        # in-place changes of a tensor in its `_version`.
-        self._witness: Tensor | None = None
-        self._sealed: tuple[Tensor, int, int] | None = None
+        self._listed = 0
+        self._added = 0
+        self._is_settled = False
+        # Some parameters with their gradients as the window left them, to notice if anybody else
+        # touches these: torch counts in-place changes of a tensor in its `_version`.
+        self._witnesses: list[Tensor] = []
+        self._seals: list[tuple[Tensor, int]] = []
         self._are_kept = False
 
     def open(self) -> None:
-        """Take possession: no gradients but our own, narrow ones to be summed in a wider type."""
-        members = list({id(p): p for p in grads.parameters_of(self._optimizers)}.values())
-        if self._are_kept and self._is_sealed():
+        """Take possession: no gradients but our own."""
+        listed = grads.parameters_of(self._optimizers)
+        members = list({id(p): p for p in listed}.values())
+        self._listed = len(listed)
+        if self._are_kept:
             grads.clear(members)
         _refuse_strays(members)
         self._are_kept = False
-        self._witness = None
-        self._widened = grads.widen(members, self._accumulate_in)
-        self._missing = self.members = members
+        self._widened = grads.narrower(members, self._accumulate_in)
+        grads.demand(self._widened, None)
+        self._added = 0
+        self._is_settled = False
+        self._witnesses, self._seals = [], []
+        self.members = members
 
     def gradients(self) -> list[Tensor]:
         """Return the gradients that are in `.grad` now."""
@@ -74,56 +81,67 @@ class Buffers:
             self._parked[self.active] = [p.grad for p in self.members]
             waiting = self._parked.pop(term, None)
             grads.assign(self.members, waiting or [None] * len(self.members))
-            self._missing = self.members
+            self._added = 0
+            self._is_settled = False
         self.active = term
 
-    def added(self) -> None:
-        """Note that a backward of ours has just added to `.grad`."""
-        if self._missing:
-            grads.unshare(self.members)
-            self._missing = [p for p in self._missing if p.grad is None]
-            self._witness = None
+    def begin(self) -> None:
+        """Get ready for a backward of ours: sums in the wider type, where one is asked for."""
+        if self._widened:
+            grads.demand(self._widened, self._accumulate_in)
+
+    def end(self, *, added: bool) -> None:
+        """Note that it is over, and whether it has added to `.grad`."""
+        if self._widened:
+            grads.demand(self._widened, None)
+        if not added:
+            return
+        self._added += 1
+        # Gradients appear with the first backward, hardly ever later: look after 1, 2, 4, 8, ...
+        if not self._is_settled and self._added & (self._added - 1) == 0:
+            found = grads.unshare(self.members)
+            self._is_settled = found == len(self.members)
+            self._witnesses = self._choose_witnesses()
         self.seal()
 
-    def seal(self) -> None:
-        """Remember what `.grad` looks like now."""
-        witness = self._witness
-        if witness is None or witness.grad is None:
-            witness = next((p for p in self.members if p.grad is not None), None)
-            self._witness = witness
-        if witness is not None:
-            gradient = witness.grad
-            self._sealed = (gradient, gradient._version, witness._version)  # type: ignore[union-attr, assignment]  # noqa: SLF001
+    def _choose_witnesses(self) -> list[Tensor]:
+        """Return the first and the last parameter with a gradient of each parameter group."""
+        chosen: dict[int, Tensor] = {}
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                for ends in (group["params"], reversed(group["params"])):
+                    for parameter in ends:
+                        if parameter.grad is not None:
+                            chosen[id(parameter)] = parameter
+                            break
+        return list(chosen.values())
 
-    def _is_sealed(self) -> bool:
-        if self._witness is None or self._sealed is None:
-            return True
-        gradient, version, _ = self._sealed
-        return self._witness.grad is gradient and gradient._version == version  # noqa: SLF001
+    def seal(self) -> None:
+        """Remember what the witnesses' gradients look like now."""
+        seals = self._seals
+        seals.clear()
+        for witness in self._witnesses:
+            gradient = witness.grad
+            if gradient is not None:
+                seals.append((gradient, gradient._version))  # noqa: SLF001 -- torch's own counter
 
     def require_untouched(self) -> None:
-        """Raise if a gradient or a weight changed since our last backward."""
-        witness, sealed = self._witness, self._sealed
-        if witness is None or sealed is None:
+        """Raise if a gradient changed since our last backward, or appeared before our first."""
+        if not self._added and self.active is None:
+            _refuse_strays(self.members, when="before a window's first backward")
             return
-        gradient, version, weight_version = sealed
-        if witness.grad is not gradient or gradient._version != version:  # noqa: SLF001
+        witnesses, seals = self._witnesses, self._seals
+        is_touched = len(seals) != len(witnesses)
+        for witness, (gradient, version) in zip(witnesses, seals, strict=False):
+            if witness.grad is not gradient or gradient._version != version:  # noqa: SLF001
+                is_touched = True
+        if is_touched:
             raise WindowError(
                 "gradients changed inside a window, other than by window.backward().",
-                why="zero_grad(), a plain loss.backward() or an edit of .grad was called between "
-                "two "
-                "backwards; what is there now is no mean over declared items. The window was "
-                "thrown away.",
+                why="zero_grad(), a plain loss.backward(), clipping or an edit of .grad came "
+                "between two backwards; what is there now is no mean over declared items. The "
+                "window was thrown away.",
                 fix="remove that call from the loop: a window clears, scales and clips by itself.",
-                more="stray-gradients",
-            )
-        if witness._version != weight_version:  # noqa: SLF001
-            raise WindowError(
-                "weights changed inside a window.",
-                why="optimizer.step() or another in-place change came between two backwards, so "
-                "the "
-                "gradients belong to different weights. The window was thrown away.",
-                fix="remove that call from the loop: the window steps at its end.",
                 more="stray-gradients",
             )
 
@@ -159,6 +177,8 @@ class Buffers:
                 grads.assign(self.members, whole)
             else:
                 self._parked[term] = whole
+        self._added = 1
+        self._witnesses = self._choose_witnesses()
         self.seal()
 
     def narrow(self) -> None:
@@ -167,10 +187,12 @@ class Buffers:
         Parameters that joined an optimizer since the opening have no whole gradient; they are left
         out of this update and join with the next window.
         """
-        grads.narrow(self._widened)
-        self._widened = []
-        known = {id(p) for p in self.members}
-        grads.clear(p for p in grads.parameters_of(self._optimizers) if id(p) not in known)
+        if self._widened:
+            grads.narrow(self._widened)
+        listed = grads.parameters_of(self._optimizers)
+        if len(listed) != self._listed:
+            known = {id(p) for p in self.members}
+            grads.clear(p for p in listed if id(p) not in known)
 
     def close(self, *, keep: bool) -> None:
         """Let go: gradients cleared, or kept readable until the next opening if asked for."""
@@ -180,18 +202,20 @@ class Buffers:
             grads.clear(self.members)
         self.narrow()
         self._are_kept = keep
-        self._witness = None
-        if keep:
-            self.seal()
+        # Holding a seal would hold the memory of a gradient through the next evaluation.
+        self._witnesses, self._seals = [], []
 
 
-def _refuse_strays(members: Sequence[Tensor]) -> None:
-    holders, strays = grads.with_gradients(members)
-    if not strays:
+def _refuse_strays(members: Sequence[Tensor], when: str = "when a window opened") -> None:
+    for member in members:
+        if member.grad is not None:
+            break
+    else:
         return
+    holders, strays = grads.with_gradients(members)
     if any(grads.to_host([s.count_nonzero() for s in grads.dense_values(strays)])):
         raise WindowError(
-            f"a window opened on {len(strays)} gradients that are not its own.",
+            f"{len(strays)} gradients that are not its own were there {when}.",
             why="something outside the window called backward: another loop, another stepper whose "
             "loss reaches these parameters, or losses from before they were in the optimizer.",
             fix="call zero_grad() before the loop; for several optimizers in one graph, pass them "

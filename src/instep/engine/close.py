@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from instep.engine.update import Skipped
 
 
+# Half of what fp16 can hold, the narrowest type there is to train in.
+FITS_EVERYWHERE = 3e4
+
+
 def close(lane: Lane, scale: float, *, keep_gradients: bool) -> Update:
     """Turn what a lane has gathered into one update, or into a skipped one that says why.
 
@@ -43,7 +47,8 @@ def close(lane: Lane, scale: float, *, keep_gradients: bool) -> Update:
 
 def _closed(lane: Lane, scale: float) -> Update:
     buffers = lane.buffers
-    buffers.require_untouched()
+    if lane.tallies:
+        buffers.require_untouched()
     if buffers.is_single:
         held = _held(lane)
         reading = read(lane.tallies, grads.folded(grads.norms(held)))
@@ -115,7 +120,7 @@ def _overflows(lane: Lane, norm: float) -> bool:
 
     No element is larger than the norm, so that a second look (a sync) is hardly ever taken.
     """
-    if norm < 0.5 * grads.largest_allowed(lane.buffers.members):
+    if norm < FITS_EVERYWHERE or norm < 0.5 * grads.largest_allowed(lane.buffers.members):
         return False
     return not math.isfinite(grads.largest_element(lane.buffers.gradients()))
 
@@ -139,8 +144,8 @@ def _one_factor(lane: Lane, terms: dict[str, TermTotal], references: dict[str, f
             "the counts given ahead and the counts used differ between the terms.",
             why=f"{differences}; all terms share one gradient buffer, which cannot be normalised "
             "for each of them afterwards. The window was thrown away.",
-            fix="let count= return what backward declares, or leave count= out: each term then "
-            "gets a buffer of its own.",
+            fix="let count= return what backward declares, and let such windows run to their end; "
+            "or leave count= out: each term then gets a buffer of its own.",
             more="terms",
         )
     return shared

@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import TYPE_CHECKING
 
+from torch import Tensor
+
 from instep.engine.checks import count_of, host_weight, scalar_loss
 from instep.errors import ItemsError, LossError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torch import Tensor
-
 LOSS = "loss"
 """The name of the term of a loss that has only one."""
 
-Row = tuple[str, "Tensor", "float | Tensor", float]
+Row = tuple[str, Tensor, float | Tensor, float]
 """Term, loss, items, weight."""
 
 
@@ -31,7 +31,7 @@ def rows_of(
         items = ahead(LOSS)
     if type(weight) is not float or not isfinite(weight):
         weight = host_weight(weight)
-    return [(LOSS, scalar_loss(loss), count_of(items), weight)]
+    return [_row(LOSS, loss, items, weight)]
 
 
 def _rows_of_terms(
@@ -60,8 +60,16 @@ def _rows_of_terms(
     rows = []
     for name, loss in losses.items():
         count = ahead(name) if items is None else items.get(name)
-        rows.append((name, scalar_loss(loss), count_of(count), host_weight(weights.get(name, 1.0))))
+        rows.append(_row(name, loss, count, host_weight(weights.get(name, 1.0))))
     return rows
+
+
+def _row(term: str, loss: object, items: object, weight: float) -> Row:
+    count = count_of(items)
+    if not isinstance(count, Tensor) and count == 0 and isinstance(loss, Tensor):
+        # Never backpropagated, so a placeholder without a graph will do.
+        return term, loss, count, weight
+    return term, scalar_loss(loss), count, weight
 
 
 def is_sum(reduction: object) -> bool:

@@ -66,7 +66,7 @@ class Feed:
         self._has_hand = False
         self._hand_drawn: Any = None
         self._hand_out: Any = None
-        self._cuda = rng.uses_cuda()
+        self._snapshot = rng.snapshot()
         if position is not None:
             self._return_to(position)
 
@@ -96,7 +96,7 @@ class Feed:
         rng.restore(position.random)
 
     def _draw(self) -> bool:
-        before = rng.quick(cuda=self._cuda)
+        before = self._snapshot()
         batch = next(self._batches, END)
         if batch is END:
             return False
@@ -116,11 +116,11 @@ class Feed:
     def take(self) -> Any:
         """Hand out the next batch, or END."""
         if self._ahead:
-            self._hand_out = rng.quick(cuda=self._cuda)
+            self._hand_out = self._snapshot()
             batch, self._hand_drawn = self._ahead.popleft()
         else:
             self._hand_out = None
-            self._hand_drawn = rng.quick(cuda=self._cuda)
+            self._hand_drawn = self._snapshot()
             batch = next(self._batches, END)
             if batch is END:
                 return END

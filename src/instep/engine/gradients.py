@@ -55,22 +55,40 @@ def assign(parameters: Iterable[Tensor], gradients: Iterable[Tensor | None]) -> 
         parameter.grad = gradient
 
 
-def unshare(parameters: Iterable[Tensor]) -> None:
-    """Give every gradient memory of its own.
+def unshare(parameters: Sequence[Tensor]) -> int:
+    """Give every gradient memory of its own; return how many there are.
 
-    Autograd may hand one tensor to two parameters (`a.view(2, 3) + b.view(2, 3)`), and what is then
-    added to one of them, or multiplied, reaches both.
+    Autograd may hand one tensor, or overlapping parts of one, to several parameters
+    (`a.view(2, 3) + b.view(2, 3)`); what is then added to one of them, or multiplied, reaches both.
     """
-    seen: set[int] = set()
-    for parameter in parameters:
+    held: list[tuple[int, int, int]] = []
+    found = 0
+    for index, parameter in enumerate(parameters):
         gradient = parameter.grad
-        if gradient is None or gradient.is_sparse or not gradient.numel():
+        if gradient is None:
             continue
-        address = gradient.data_ptr()
-        if address in seen:
-            parameter.grad = gradient.clone()
+        found += 1
+        if gradient.is_sparse or not gradient.numel():
+            continue
+        first = gradient.data_ptr()
+        held.append((first, first + _extent(gradient) * gradient.itemsize, index))
+    held.sort()
+    reached = 0
+    for first, end, index in held:
+        gradient = parameters[index].grad
+        if first < reached and gradient is not None:
+            parameters[index].grad = gradient.clone()
         else:
-            seen.add(address)
+            reached = end
+    return found
+
+
+def _extent(tensor: Tensor) -> int:
+    """Return how many elements lie between the first and the last of a tensor in memory."""
+    if tensor.is_contiguous():
+        return tensor.numel()
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return 1 + sum((size - 1) * stride for size, stride in steps)
 
 
 def coalesce(parameters: Iterable[Tensor]) -> None:
@@ -162,25 +180,27 @@ def to_host(scalars: Sequence[Tensor]) -> list[float]:
     return numbers
 
 
-def widen(parameters: Iterable[Tensor], dtype: torch.dtype | None) -> list[Tensor]:
-    """Let gradients of narrower parameters accumulate in `dtype`; return those parameters."""
+def narrower(parameters: Iterable[Tensor], dtype: torch.dtype | None) -> list[Tensor]:
+    """Return the parameters whose own type is narrower than the one to sum in."""
     if dtype is None:
         return []
-    narrower = [p for p in parameters if p.dtype.is_floating_point and p.itemsize < dtype.itemsize]
-    for parameter in narrower:
+    return [p for p in parameters if p.dtype.is_floating_point and p.itemsize < dtype.itemsize]
+
+
+def demand(parameters: Iterable[Tensor], dtype: torch.dtype | None) -> None:
+    """Let autograd make gradients of this type; None lets it make whatever comes.
+
+    A type is demanded only while a backward of ours runs: `torch.autograd.grad` would follow it,
+    too, and a model converted to a wider type later would have its gradients rounded.
+    """
+    for parameter in parameters:
         parameter.grad_dtype = dtype
-    return narrower
 
 
 def narrow(parameters: Iterable[Tensor]) -> None:
-    """Give widened parameters gradients of their own type again, which their optimizer expects.
-
-    They are left with no demanded type rather than with their own, which would stay behind and
-    round gradients if the model is converted to a wider type later.
-    """
+    """Give gradients the type of their parameter, which optimizers expect."""
     for parameter in parameters:
         gradient = parameter.grad
-        parameter.grad = None
-        parameter.grad_dtype = None
-        if gradient is not None:
+        if gradient is not None and gradient.dtype is not parameter.dtype:
+            parameter.grad = None
             parameter.grad = gradient.to(parameter.dtype)

@@ -7,16 +7,18 @@ share one loss scale, and never touch each other's gradients.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from instep.engine.autograd import backward
+from instep.engine.autograd import backward, refuse_reentrant
 from instep.engine.buffers import Buffers
 from instep.engine.checks import on_host
 from instep.engine.seeds import Seeds
 from instep.engine.tally import Number, Tally
+from instep.errors import WindowError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,9 +29,18 @@ if TYPE_CHECKING:
     from instep.engine.declare import Row
     from instep.engine.scaling import Scaling
 
-# Every lane with a window open, of all steppers: as long as there is only one, a plain backward
-# cannot fill the gradients of another.
-_OPEN: weakref.WeakSet[Lane] = weakref.WeakSet()
+
+class _Open(threading.local):
+    """Every lane with a window open in this thread, of all steppers.
+
+    As long as there is only one, a plain backward cannot fill the gradients of another.
+    """
+
+    def __init__(self) -> None:
+        self.lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
+
+
+_OPEN = _Open()
 
 
 class Lane:
@@ -59,54 +70,75 @@ class Lane:
         self.totals: Mapping[str, float] | None = None
         self._scaling = scaling
         self._seeds = Seeds()
+        self._is_guarded = False
+        self._is_looked_at = False
         self._alone = alone
 
     def open(self, totals: Mapping[str, float] | None = None) -> None:
         """Begin a window with clean gradients; `totals` are its counts, if known ahead."""
         self.buffers.open()
+        if _OPEN.lanes:
+            self._refuse_shared()
         self.totals = totals
         self.micro_batches = 0
         self.is_open = True
-        _OPEN.add(self)
+        _OPEN.lanes.add(self)
+        if not self._is_guarded:
+            self._is_guarded = True
+            for optimizer in self.optimizers:
+                _guard(optimizer, weakref.ref(self))
 
     def end(self, *, keep_gradients: bool = False) -> None:
         """Forget the window; its gradients stay readable until the next one only if asked for."""
         self.is_open = self.is_closing = False
-        _OPEN.discard(self)
+        _OPEN.lanes.discard(self)
         self.tallies = {}
         self.totals = None
         self.buffers.close(keep=keep_gradients)
 
+    def _refuse_shared(self) -> None:
+        for other in _OPEN.lanes:
+            if other is not self and {*map(id, other.buffers.members)} & {
+                *map(id, self.buffers.members)
+            }:
+                raise WindowError(
+                    "two open windows hold the same parameter.",
+                    why="two steppers train it at once, and each would take the other's gradients.",
+                    fix="pass both optimizers to one Stepper, or close one window first.",
+                    more="several-optimizers",
+                )
+
     def backward(self, losses: Sequence[Row], *, is_sum: bool, retain_graph: bool) -> None:
         """Backpropagate each (term, loss, items, weight), so that the close can normalise."""
         self.buffers.require_untouched()
-        tensors: list[Tensor] = []
-        seeds: list[Tensor] = []
         counted: list[Row] = []
+        seeds: list[Tensor] = []
         for row in losses:
             term, loss, items, weight = row
             tally = self.tallies.get(term) or self._tally(term)
             if isinstance(items, Tensor) or items > 0:
-                tensors.append(loss)
-                seeds.append(self._seed(tally, loss, items, weight, is_sum=is_sum))
                 counted.append(row)
+                seeds.append(self._seed(tally, loss, items, weight, is_sum=is_sum))
             else:
                 # Nothing to backpropagate, and the loss may be 0/0: only the count is remembered.
                 tally.declared.append((0.0, 0.0, weight, is_sum))
         if not counted:
             return
-        inputs = self._inputs()
+        # A plain backward is fastest, fills the gradients of inputs and allows reentrant
+        # checkpoints; while other lanes are near, each reaches only its own parameters.
+        inputs = None
+        if not self._alone or len(_OPEN.lanes) > 1:
+            inputs = self._own_inputs(counted)
         if inputs is None or inputs:
-            self._run(counted, tensors, seeds, retain_graph=retain_graph, inputs=inputs)
+            self._run(counted, seeds, retain_graph=retain_graph, inputs=inputs)
         for term, loss, items, weight in counted:
             # Reading a loss that is on the host costs nothing; on a device it waits for the close.
             value = loss.item() if on_host(loss) else loss.detach()
-            self.tallies[term].declared.append((value, items, weight, is_sum))
+            self.tallies[term].declare(value, items, weight, is_sum=is_sum)
 
     def _run(
         self,
         rows: Sequence[Row],
-        losses: Sequence[Tensor],
         seeds: Sequence[Tensor],
         *,
         retain_graph: bool,
@@ -115,22 +147,34 @@ class Lane:
         if self.totals is not None or len(rows) == 1:
             if self.totals is None:
                 self.buffers.activate(rows[0][0])
-            backward(losses, seeds, retain_graph=retain_graph, inputs=inputs)
-            self.buffers.added()
+            self._add([row[1] for row in rows], seeds, retain_graph, inputs)
             return
         for index, (term, loss, _, _) in enumerate(rows):
             keep = retain_graph or index < len(rows) - 1
             self.buffers.activate(term)
-            backward([loss], [seeds[index]], retain_graph=keep, inputs=inputs)
-            self.buffers.added()
+            self._add([loss], [seeds[index]], keep, inputs)
 
-    def _inputs(self) -> list[Tensor] | None:
-        """Return what a backward may reach: all leaves, or only ours while other lanes are near.
+    def _add(
+        self,
+        losses: Sequence[Tensor],
+        seeds: Sequence[Tensor],
+        retain_graph: bool,  # noqa: FBT001 -- called once per micro-batch, from two lines above
+        inputs: Sequence[Tensor] | None,
+    ) -> None:
+        self.buffers.begin()
+        try:
+            backward(losses, seeds, retain_graph=retain_graph, inputs=inputs)
+        except BaseException:
+            self.buffers.end(added=False)
+            raise
+        self.buffers.end(added=True)
 
-        A plain backward is fastest, fills the gradients of inputs and allows reentrant checkpoints.
-        """
-        if self._alone and len(_OPEN) == 1:
-            return None
+    def _own_inputs(self, rows: Sequence[Row]) -> list[Tensor]:
+        """Return the parameters that a backward of this lane may reach."""
+        if not self._is_looked_at:
+            self._is_looked_at = True
+            for _, loss, _, _ in rows:
+                refuse_reentrant(loss)
         return [p for p in self.buffers.members if p.requires_grad]
 
     def _tally(self, term: str) -> Tally:
@@ -159,3 +203,21 @@ class Lane:
         """Follow a change of the loss scale in the middle of a window."""
         if ratio != 1.0 and self.is_open:
             self.buffers.scale(ratio)
+
+
+def _guard(optimizer: Optimizer, lane: weakref.ref[Lane]) -> None:
+    """Refuse steps that are not the window's own, while one is open; the hook outlives no lane."""
+
+    def refuse(*_: object) -> None:
+        held = lane()
+        if held is not None and held.is_open and not held.is_closing:
+            raise WindowError(
+                "optimizer.step() was called inside a window.",
+                why="the window steps once, at its end, with the gradient of all its items; a step "
+                "in between would use a part of it, not normalised.",
+                fix="remove optimizer.step() from the loop.",
+                more="porting",
+            )
+
+    if hasattr(optimizer, "register_step_pre_hook"):
+        optimizer.register_step_pre_hook(refuse)

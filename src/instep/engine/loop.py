@@ -56,6 +56,9 @@ class Loop:
         self.core.scaling.read()
         self.core.left_at.clear()
         resumed = self.pending
+        if resumed is not None and sizes is None and not resumed.has_open_window:
+            # A position in a loader waits for its loop; a window by hand may come before it.
+            return None
         if resumed is not None and resumed.sizes != (None if sizes is None else dict(sizes)):
             raise StateError(
                 f"the state was saved in {_described(resumed.sizes)}, this is {_described(sizes)}.",
@@ -91,7 +94,8 @@ class Loop:
             self.core.discard(window.lanes, "exception")
             raise
         self.window = window
-        self.pending = None
+        if resumed is not None:
+            self.pending = None
         self.index += 1
         return window
 

@@ -31,6 +31,9 @@ class Seeds:
             self._blocks.clear()
         # The first of a value is made alone: counts that never come again would waste a block.
         size = 1 if block is None else BLOCK
-        filled = torch.full((size,), value, dtype=like.dtype, device=like.device)
+        # Through float64, because a loss scale may be too large for a narrow type; as inf it makes
+        # the update be skipped and the scale back off.
+        wide = torch.float64 if like.device.type != "mps" else torch.float32
+        filled = torch.full((size,), value, dtype=wide, device=like.device).to(like.dtype)
         self._blocks[value] = block = list(filled.unbind())
         return block.pop()

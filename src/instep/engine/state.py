@@ -56,7 +56,8 @@ class Resume:
         for term, rows in saved["declared"].items():
             known = rows["reference"]
             tallies[term] = Tally(known, is_fixed=known is not None)
-            tallies[term].declared = [tuple(row) for row in rows["rows"]]
+            for loss, items, weight, is_sum in rows["rows"]:
+                tallies[term].declare(loss, items, weight, is_sum=is_sum)
         members = lane.buffers.members
         buffers: dict[str, Gradients] = {
             term: [None if g is None else _like(g, p) for g, p in zip(held, members, strict=False)]
@@ -77,6 +78,9 @@ def save(loop: Loop) -> dict[str, Any]:
     window, run = loop.window, loop.run
     open_window = window if window is not None and window.is_open else None
     _require_resumable(loop, open_window)
+    if open_window is not None and open_window.is_complete and not _any_open(loop):
+        # Every optimizer was closed by hand in the last micro-batch: there is nothing to continue.
+        open_window = None
     feed = None if run is None else run.feed
     # A batch in hand without work comes again after a resume, so it does not count as taken.
     fresh = int(open_window is not None and feed is not None and feed.in_hand)
@@ -102,6 +106,10 @@ def save(loop: Loop) -> dict[str, Any]:
         },
         "place": place,
     }
+
+
+def _any_open(loop: Loop) -> bool:
+    return any(lane.is_open for lane in loop.core.lanes.values())
 
 
 def _require_resumable(loop: Loop, window: Window | None) -> None:

@@ -160,7 +160,6 @@ class Stepper:
                 fix="continue it with stepper.windows(...), or call stepper.discard().",
                 more="resume",
             )
-        self._loop.pending = None
         with self._open_by_hand([self._core.lane(optimizer)]) as window:
             run_pieces(window, batch, loss_fn, split=split, optimizer=optimizer)
         return window.update

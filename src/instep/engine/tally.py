@@ -28,17 +28,19 @@ Declared = tuple[Number, Number, float, bool]
 # A reference this many times off still leaves fp16 most of its range.
 FAR = 16
 
-_NARROW = (torch.float16, torch.bfloat16)
+_NARROW = {torch.float16, torch.bfloat16}
 
 
 class Tally:
     """The declarations of one term in one window, and the reference of its gradients."""
 
-    __slots__ = ("declared", "is_fixed", "reference")
+    __slots__ = ("declared", "is_fixed", "is_on_host", "reference")
 
     def __init__(self, known_reference: float | None, *, is_fixed: bool = False) -> None:
         self.declared: list[Declared] = []
         self.reference: Number | None = known_reference
+        self.is_on_host = True
+        """Whether everything declared is a number already."""
         self.is_fixed = is_fixed
         """Whether the reference is the window's own total, or in use already."""
 
@@ -46,6 +48,12 @@ class Tally:
     def is_begun(self) -> bool:
         """Whether a reference was chosen."""
         return self.reference is not None
+
+    def declare(self, loss: Number, items: Number, weight: float, *, is_sum: bool) -> None:
+        """Add what a backward stands for."""
+        self.declared.append((loss, items, weight, is_sum))
+        if isinstance(loss, Tensor) or isinstance(items, Tensor):
+            self.is_on_host = False
 
     def share(self, items: Number, dtype: torch.dtype, *, is_sum: bool) -> Number:
         """Return items / reference, choosing the reference at the first count that is not zero.
@@ -66,7 +74,9 @@ class Tally:
         if is_sum:
             return 1.0 / known
         if isinstance(items, Tensor):
-            if dtype is torch.float64 or items.dtype in _NARROW:
+            # An int tensor times a number is of torch's default type, usually float32: as exact as
+            # a float32 loss, and one kernel.
+            if dtype is torch.float64 or {items.dtype, torch.get_default_dtype()} & _NARROW:
                 items = items.to(_widest(items))
             return items * (1.0 / known)
         return items / known
@@ -101,20 +111,24 @@ class Reading(NamedTuple):
 
 def read(tallies: dict[str, Tally], extra: Sequence[Tensor]) -> Reading:
     """Fetch all tallies, and some more scalars, with one sync per device that holds any of them."""
-    numbers: list[Number] = []
+    numbers: list[Number] = [*extra]
     for tally in tallies.values():
-        for loss, items, _, _ in tally.declared:
-            numbers += (loss, items)
+        if not tally.is_on_host:
+            for loss, items, _, _ in tally.declared:
+                numbers += (loss, items)
         numbers.append(0.0 if tally.reference is None else tally.reference)
-    known = _fetched([*extra, *numbers])
+    known = _fetched(numbers)
     fetched = iter(known[len(extra) :])
     parts: dict[str, list[Part]] = {}
     references: dict[str, float] = {}
     for name, tally in tallies.items():
-        parts[name] = rows = []
-        for _, _, weight, is_sum in tally.declared:
-            loss, items = next(fetched), next(fetched)
-            rows.append(Part(loss, items, weight, is_sum))
+        if tally.is_on_host:
+            parts[name] = [Part(*row) for row in tally.declared]  # type: ignore[arg-type]
+        else:
+            parts[name] = [
+                Part(next(fetched), next(fetched), weight, is_sum)
+                for _, _, weight, is_sum in tally.declared
+            ]
         references[name] = next(fetched) or 1.0
     return Reading(parts, references, known[: len(extra)])
 

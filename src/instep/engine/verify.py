@@ -186,7 +186,8 @@ def _float64(stepper: Stepper) -> Iterator[dict[str, Tensor]]:
         for index, (key, parameter) in enumerate(owned.items())
         if parameter.requires_grad
     }
-    buffers = [b for m in modules for b in m.buffers(recurse=False)]
+    places = [(m, n, b) for m in modules for n, b in m.named_buffers(recurse=False)]
+    buffers = [buffer for _, _, buffer in places]
     held = [p for model in stepper.models for p in model.parameters()] + list(owned.values())
     tensors = list({id(t): t for t in [*held, *buffers]}.values())
     saved = [(t, t.data, t.grad) for t in tensors]
@@ -205,6 +206,9 @@ def _float64(stepper: Stepper) -> Iterator[dict[str, Tensor]]:
             tensor.data = data
             _follow_dtype(tensor)
             tensor.grad = gradient
+        for owner, name, buffer in places:
+            if getattr(owner, name) is not buffer:
+                setattr(owner, name, buffer)
         for module in dropouts:
             module.training = True
         rng.restore(random)

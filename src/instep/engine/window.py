@@ -51,13 +51,12 @@ class Window:
         self.taken = taken
         """Micro-batches handed out so far."""
         self.was_iterated = False
-        self.is_complete = False
-        """Whether every micro-batch had its turn, although its loop did not run to its end."""
         self._core = core
         self._feed = feed
         self._counts = counts
         self._frame = math.lcm(*sizes.values()) if sizes else 0
         self._only = self.lanes[0] if len(core.lanes) == 1 else None
+        self._was_in_hand = False
         self._updates: list[Update] = []
         self._state = State.OPEN
 
@@ -80,24 +79,28 @@ class Window:
         precision = self._core.precision
         try:
             # A window that was saved after a backward may have updates due before its next batch.
-            self._end_micro_batch()
+            if self._only is None:
+                self._end_micro_batch()
             while self._state is State.OPEN and self.taken < self._frame:
                 batch = feed.take()
                 if batch is END:
                     break
                 self._begin_micro_batch()
-                precision.enter()
+                if precision.is_active:
+                    precision.enter()
                 yield batch
-                precision.leave()
+                if precision.is_active:
+                    precision.leave()
                 feed.finish()
-                self._end_micro_batch()
+                if self._only is None:
+                    self._end_micro_batch()
             if self._state is State.OPEN:
                 self._close_all()
         finally:
             precision.leave()
             if self._state is State.OPEN:
                 self._state = State.LEFT
-                self.is_complete = self.taken == self._frame and not feed.in_hand
+                self._was_in_hand = feed.in_hand
             # Left by `break`, the batch in hand is gone all the same: the loop goes on after it.
             feed.finish()
 
@@ -112,7 +115,7 @@ class Window:
 
     def _end_micro_batch(self) -> None:
         """Update what is due; with one optimizer that is the end of the window, and done there."""
-        if self._state is State.OPEN and self._only is None:
+        if self._state is State.OPEN:
             self._close_lanes([lane for lane in self.lanes if lane.is_open and self._is_due(lane)])
             self._core.settle()
 
@@ -209,6 +212,21 @@ class Window:
     def is_left(self) -> bool:
         """Whether its inner loop was left by `break`, and its fate is not decided."""
         return self._state is State.LEFT
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every micro-batch had its turn, also if its loop did not run to its end."""
+        return self.taken == self._frame and not self._has_work
+
+    @property
+    def has_no_more(self) -> bool:
+        """Whether there is nothing left to hand out, because the loader has ended."""
+        return self._feed is not None and not self._has_work and not self._feed.draw_ahead(1)
+
+    @property
+    def _has_work(self) -> bool:
+        """Whether a batch was handed out on which nothing was done."""
+        return self._was_in_hand or (self._feed is not None and self._feed.in_hand)
 
     @property
     def updates(self) -> tuple[Update, ...]:

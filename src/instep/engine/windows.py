@@ -132,7 +132,7 @@ class Windows:
                 fix="for window in stepper.windows(...): for batch in window: ...",
                 more="window-states",
             )
-        if self._on_exit == "flush" or window.is_complete:
+        if self._on_exit == "flush" or window.is_complete or window.has_no_more:
             window.close()
             return
         self._loop.core.warn(
