@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from instep.engine.arithmetic import LARGEST_COUNT
 from instep.engine.checks import count_of, host_weight, scalar_loss
 from instep.errors import ItemsError, LossError
 
@@ -25,6 +26,10 @@ def rows_of(
     loss: object, items: object, weight: object, ahead: Callable[[str], float | None]
 ) -> list[Row]:
     """Return one row per term; where items is missing, `ahead(term)` is the count told ahead."""
+    # What almost every call looks like, without the questions that all others are asked.
+    is_usual = type(loss) is Tensor and type(items) is int and type(weight) is float
+    if is_usual and 0 < items <= LARGEST_COUNT and isfinite(weight):  # type: ignore[operator, arg-type]
+        return [(LOSS, scalar_loss(loss), items, weight)]  # type: ignore[list-item]
     if isinstance(loss, Mapping):
         return _rows_of_terms(loss, items, weight, ahead)
     if items is None:

@@ -134,7 +134,10 @@ class Lane:
         for term, loss, items, weight in counted:
             # Reading a loss that is on the host costs nothing; on a device it waits for the close.
             value = loss.item() if on_host(loss) else loss.detach()
-            self.tallies[term].declare(value, items, weight, is_sum=is_sum)
+            tally = self.tallies[term]
+            tally.declared.append((value, items, weight, is_sum))
+            if type(value) is not float or isinstance(items, Tensor):
+                tally.is_on_host = False
 
     def _run(
         self,
