@@ -6,7 +6,8 @@
     ├── ItemsError      (ValueError)    a count of items that is no count
     ├── WindowError     (RuntimeError)  a call that does not fit the state of its window
     ├── StateError      (ValueError)    a state_dict that belongs to something else
-    └── SplitError      (ValueError)    a batch that cannot be cut as asked
+    ├── SplitError      (ValueError)    a batch that cannot be cut as asked
+    └── CheckError      (ValueError)    a path, a setting or a baseline that cannot be used
     InstepWarning       (UserWarning)   said once: training goes on, but something is off
 
 An error is raised before anything has changed, unless its text says otherwise.
@@ -67,6 +68,10 @@ class StateError(InstepError, ValueError):
 
 class SplitError(InstepError, ValueError):
     """A batch cannot be cut the way that was asked for."""
+
+
+class CheckError(InstepError, ValueError):
+    """The checker cannot run as it was asked to: a path, a setting or a baseline is wrong."""
 
 
 class InstepWarning(UserWarning):

@@ -25,7 +25,7 @@ class Place:
     end_column: int | None = None
     function: str | None = None  # qualified name of the enclosing function; None: not known
     snippet: str | None = None  # the source text of the span, where somebody has read it already
-    cell: int | None = None  # notebook cell, from 0; `line` then counts inside the cell
+    cell: int | None = None  # code cell of a notebook, from 1; `line` counts inside it
 
     def __str__(self) -> str:
         where = self.path if self.cell is None else f"{self.path}[{self.cell}]"

@@ -1,0 +1,1 @@
+"""The checker: reads training loops without running them, and says what is wrong."""

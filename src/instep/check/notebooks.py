@@ -1,0 +1,159 @@
+"""Jupyter notebooks: the code cells as one Python text, and edits back into their JSON.
+
+Only the `source` of a cell that changed is written again, in the layout it had; the rest of the
+file is not touched, so that a fix is a small diff.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from instep.check import json_spans
+from instep.check.lines import plain, restore
+from instep.check.magics import neutralise, revive
+from instep.check.problems import Diagnostic, diagnose
+from instep.check.units import Locator, Splice, Spot, Unit, build, line_at
+from instep.trace import Place
+
+if TYPE_CHECKING:
+    from instep.check.json_spans import Span
+    from instep.check.units import Wanted
+
+_BOUNDARY = "#\x1f\x1f cell "
+_SPLIT = re.compile(rf"^{_BOUNDARY}(\d+)\n", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A code cell: its source with plain newlines, and where the JSON has it."""
+
+    source: str
+    span: Span
+
+    @property
+    def written(self) -> str:
+        """The source as the notebook has it."""
+        value = self.span.value
+        return value if isinstance(value, str) else "".join(value)
+
+
+@dataclass(frozen=True)
+class NotebookOrigin:
+    """The JSON of a notebook and the code cells in it."""
+
+    whole: str
+    cells: tuple[Cell, ...]
+
+    def splices(self, new_text: str) -> list[Splice]:
+        """Write again the source of each cell that reads differently."""
+        parts = _SPLIT.split(new_text)
+        if parts[1::2] != [str(at + 1) for at in range(len(self.cells))] or parts[0]:
+            msg = "an edit reached from one notebook cell into another"
+            raise ValueError(msg)
+        changed = []
+        for cell, part in zip(self.cells, parts[2::2], strict=True):
+            source = revive(part.removesuffix("\n"))
+            if source != cell.source:
+                written = self._render(cell, restore(cell.written, source))
+                changed.append(Splice(cell.span.start, cell.span.end, written))
+        return changed
+
+    def line(self, place: Place) -> str:
+        """Return the line of the cell that a place is on, magics and all."""
+        if place.cell is None or not 1 <= place.cell <= len(self.cells):
+            return ""
+        return line_at(self.cells[place.cell - 1].source.split("\n"), place.line)
+
+    def _render(self, cell: Cell, source: str) -> str:
+        if isinstance(cell.span.value, str):
+            return self._dump(source)
+        items, layout = json_spans.items(self.whole, cell.span)
+        raw = dict(items)
+        pieces = [raw.get(line) or self._dump(line) for line in _pieces(source)]
+        if not pieces:
+            return "[]"
+        layout = layout or self._layout
+        return f"[{layout.opening}{layout.between.join(pieces)}{layout.closing}]"
+
+    def _dump(self, value: str) -> str:
+        return json.dumps(value, ensure_ascii=self._escapes)
+
+    @cached_property
+    def _escapes(self) -> bool:
+        r"""Whether the file writes é as \u00e9; Jupyter itself does not."""
+        return self.whole.isascii() and "\\u" in self.whole
+
+    @cached_property
+    def _layout(self) -> json_spans.Layout:
+        """How other cells are laid out, for one that was empty."""
+        for cell in self.cells:
+            layout = json_spans.items(self.whole, cell.span)[1]
+            if layout is not None:
+                return layout
+        return json_spans.Layout("", ", ", "")
+
+
+def notebook_units(whole: str, path: str, wanted: Wanted | None = None) -> list[Unit] | Diagnostic:
+    """Return the one unit of a notebook; none if it has no Python in it."""
+    if wanted is not None and not wanted(whole):
+        return []
+    try:
+        notebook = json_spans.read(whole)
+        found = _code_cells(notebook)
+    except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+        line = whole.count("\n", 0, error.pos) + 1 if isinstance(error, json.JSONDecodeError) else 1
+        return diagnose("bad-notebook", Place(path, line), f"it cannot be read ({error}).")
+    cells = tuple(found)
+    text, spots = _join(cells)
+    if not cells or (wanted is not None and not wanted(text)):
+        return []
+    built = build(text, "notebook", Locator(path, spots), NotebookOrigin(whole, cells))
+    return built if isinstance(built, Diagnostic) else [built]
+
+
+def _join(cells: tuple[Cell, ...]) -> tuple[str, tuple[Spot, ...]]:
+    parts = []
+    spots = []
+    for number, cell in enumerate(cells, start=1):
+        hidden = neutralise(cell.source)
+        parts.append(f"{_BOUNDARY}{number}\n{hidden}\n")
+        spots.append(Spot(1, cell=number))
+        spots.extend(Spot(line + 1, cell=number) for line in range(hidden.count("\n") + 1))
+    return "".join(parts), tuple(spots)
+
+
+def _code_cells(notebook: dict[str, Any]) -> list[Cell]:
+    """Return the Python cells of a notebook of format 4, or of format 3 with its worksheets."""
+    if not _is_python(notebook.get("metadata") or {}):
+        return []
+    if "cells" not in notebook and "worksheets" not in notebook:
+        msg = "it has no cells"
+        raise ValueError(msg)
+    sheets = notebook.get("worksheets") or [notebook]
+    code = [cell for sheet in sheets for cell in sheet["cells"] if cell.get("cell_type") == "code"]
+    found = []
+    for cell in code:
+        span = cell["source"] if "source" in cell else cell["input"]
+        if not isinstance(span.value, str) and not all(isinstance(s, str) for s in span.value):
+            msg = "the source of a cell is no text"
+            raise ValueError(msg)
+        if cell.get("language", "python") == "python":
+            written = span.value if isinstance(span.value, str) else "".join(span.value)
+            found.append(Cell(plain(written), span))
+    return found
+
+
+def _is_python(metadata: dict[str, Any]) -> bool:
+    kernel = metadata.get("kernelspec") or {}
+    info = metadata.get("language_info") or {}
+    language = info.get("name") or kernel.get("language") or "python"
+    return "python" in str(language).lower()
+
+
+def _pieces(source: str) -> list[str]:
+    """Cut a source as Jupyter does: one string per line, each with its newline."""
+    return re.findall(r"[^\n]*\n|[^\n]+\Z", source)
