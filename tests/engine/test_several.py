@@ -45,6 +45,13 @@ def pair() -> tuple[nn.Module, nn.Module]:
     return mlp(1), mlp(2)
 
 
+def rates(left: nn.Module, right: nn.Module) -> dict[str, torch.optim.Optimizer]:
+    return {
+        "left": torch.optim.SGD(left.parameters(), lr=0.1),
+        "right": torch.optim.SGD(right.parameters(), lr=0.1),
+    }
+
+
 @pytest.mark.parametrize("count", [8, 7, 5, 2, 1])
 def test_windows_of_two_and_four_are_exact(count):
     data = [x for x, _ in batches([3, 1, 4, 2, 5, 2, 3, 1][:count])]
@@ -52,10 +59,7 @@ def test_windows_of_two_and_four_are_exact(count):
     expected_left, expected_right = copy.deepcopy(left), copy.deepcopy(right)
     reference(expected_left, expected_right, data, 0.1)
     start = copy.deepcopy(nn.ModuleList([left, right]))
-    optimizers = {
-        "left": torch.optim.SGD(left.parameters(), lr=0.1),
-        "right": torch.optim.SGD(right.parameters(), lr=0.1),
-    }
+    optimizers = rates(left, right)
     stepper = instep.Stepper([left, right], optimizers)
     made = []
     for window in stepper.windows(data, size=SIZES):
@@ -91,10 +95,7 @@ def test_optimizers_in_a_list_update_together_with_one_norm():
 def scaled_pair(**scaler_options) -> tuple:
     left, right = pair()
     left, right = left.float(), right.float()
-    optimizers = {
-        "left": torch.optim.SGD(left.parameters(), lr=0.1),
-        "right": torch.optim.SGD(right.parameters(), lr=0.1),
-    }
+    optimizers = rates(left, right)
     scaler = torch.amp.GradScaler("cpu", **scaler_options)
     return left, right, optimizers, scaler
 
@@ -148,10 +149,7 @@ def test_overflow_of_one_optimizer_skips_only_its_update():
 
 def test_closing_in_the_middle_of_a_micro_batch_alternates():
     left, right = pair()
-    optimizers = {
-        "left": torch.optim.SGD(left.parameters(), lr=0.1),
-        "right": torch.optim.SGD(right.parameters(), lr=0.1),
-    }
+    optimizers = rates(left, right)
     stepper = instep.Stepper([left, right], optimizers)
     seen = []
     data = [x for x, _ in batches([2, 2, 2])]
@@ -172,10 +170,7 @@ def test_closing_in_the_middle_of_a_micro_batch_alternates():
 
 def test_a_backward_must_name_its_optimizer():
     left, right = pair()
-    optimizers = {
-        "left": torch.optim.SGD(left.parameters(), lr=0.1),
-        "right": torch.optim.SGD(right.parameters(), lr=0.1),
-    }
+    optimizers = rates(left, right)
     stepper = instep.Stepper([left, right], optimizers)
     x = batches([2])[0][0]
     with stepper.window() as window:
@@ -193,10 +188,7 @@ def test_a_backward_must_name_its_optimizer():
 
 def test_an_empty_batch_in_function_style_is_an_empty_update():
     left, right = pair()
-    optimizers = {
-        "left": torch.optim.SGD(left.parameters(), lr=0.1),
-        "right": torch.optim.SGD(right.parameters(), lr=0.1),
-    }
+    optimizers = rates(left, right)
     stepper = instep.Stepper([left, right], optimizers)
     x = batches([2])[0][0]
     update = stepper.step(x[:0], lambda x: left(x).mean(), split=2, optimizer="left")
@@ -219,10 +211,7 @@ def test_the_rate_in_the_trace_is_the_one_that_was_used():
 def test_reentrant_checkpoints_are_refused_with_several_optimizers():
     """torch would leave the parameters inside them without gradients, and say nothing."""
     left, right = pair()
-    optimizers = {
-        "left": torch.optim.SGD(left.parameters(), lr=0.1),
-        "right": torch.optim.SGD(right.parameters(), lr=0.1),
-    }
+    optimizers = rates(left, right)
     stepper = instep.Stepper([left, right], optimizers)
     x = batches([2])[0][0].requires_grad_()
     with pytest.raises(LossError, match="reentrant"), stepper.window() as window:
