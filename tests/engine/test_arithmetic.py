@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from instep.engine.arithmetic import (
     Part,
-    WindowPlan,
     clip_factor,
     normaliser,
     reference,
@@ -27,14 +26,6 @@ def test_the_reference_is_a_power_of_two_within_a_factor_of_two(count):
     mantissa, _ = math.frexp(found)
     assert mantissa == 0.5
     assert count / 2 <= found <= count * 2
-
-
-@given(st.lists(st.integers(0, 1000), min_size=1, max_size=20))
-def test_shares_add_up_to_one(items):
-    plan = WindowPlan(items=tuple(items))
-    shares = [plan.share(index) for index in range(len(items))]
-    assert math.fsum(shares) == pytest.approx(1.0 if any(items) else 0.0)
-    assert all(share == 0 for share, count in zip(shares, items, strict=True) if not count)
 
 
 @given(

@@ -362,3 +362,38 @@ def test_a_term_without_items_is_dropped_with_its_nan(monkeypatch):
     plain(x).square().mean().backward()
     torch.optim.SGD(plain.parameters(), lr=0.1).step()
     assert update_error(start, model, plain) < EXACT
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_gradients_before_the_first_backward_of_a_window_are_noticed(size):
+    model = mlp()
+    start = copy.deepcopy(model)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(WindowError, match="before a window's first backward"):
+        for window in stepper.windows(DATA, size=size):
+            mean_loss(model, *DATA[0]).backward()
+            for x, y in window:
+                window.backward(mean_loss(model, x, y), items=len(y))
+    assert update_error(start, model, start) == 0
+
+
+@pytest.mark.parametrize("place", [0, -1], ids=["first", "last"])
+def test_both_ends_of_a_parameter_group_are_watched(place):
+    model = mlp()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(WindowError, match="changed inside a window"), stepper.window() as window:
+        window.backward(mean_loss(model, *DATA[0]), items=3)
+        list(model.parameters())[place].grad.mul_(2)
+        window.backward(mean_loss(model, *DATA[1]), items=2)
+
+
+def test_two_windows_on_one_parameter_are_refused_before_any_gradient():
+    model = mlp()
+    one = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    other = instep.Stepper(model, torch.optim.SGD([model[2].bias], lr=0.1))
+    with one.window() as window:
+        with pytest.raises(WindowError, match="hold the same parameter"):
+            other.window()
+        window.backward(mean_loss(model, *DATA[0]), items=3)
+    assert window.skipped is None
+    assert other.step(DATA[0], lambda batch: mean_loss(model, *batch)).skipped is None

@@ -10,7 +10,6 @@ on which power it was, and fp16 gradients stay in range.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -32,29 +31,6 @@ def reference(count: float) -> float:
     (4.0, 4.0, 8.0, 0.25)
     """
     return math.ldexp(1.0, round(math.log2(count)))
-
-
-@dataclass(frozen=True, slots=True)
-class WindowPlan:
-    """The items of each micro-batch of a window that is known ahead, and what follows from them.
-
-    >>> plan = WindowPlan(items=(3, 1))
-    >>> plan.total, plan.share(0), plan.share(1)
-    (4.0, 0.75, 0.25)
-    >>> WindowPlan(items=(0, 0)).share(0)
-    0.0
-    """
-
-    items: tuple[float, ...]
-
-    @property
-    def total(self) -> float:
-        """Items in the whole window."""
-        return math.fsum(self.items)
-
-    def share(self, index: int) -> float:
-        """Part of the window's loss that micro-batch `index` carries."""
-        return self.items[index] / self.total if self.total else 0.0
 
 
 class Part(NamedTuple):
