@@ -10,7 +10,7 @@ BENCH_READY := $(BENCH)/.ready
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: help setup setup-bench demo test lint types unit fuzz test-gpu test-peers format \
-	bench-overhead bench-exactness clean
+	bench-overhead bench-exactness bench-check clean
 
 help:
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -68,6 +68,9 @@ bench-overhead: $(BENCH_READY) ## Python overhead per micro-batch, peers in the 
 
 bench-exactness: $(BENCH_READY) ## relative error of every engine on ragged work
 	$(BENCH)/bin/python -m benchmarks.exactness --write
+
+bench-check: $(BENCH_READY) ## lines per CPU second of `instep check`, beside Ruff and TorchFix
+	$(BENCH)/bin/python -m benchmarks.check_speed --require-peers --write
 
 format: $(READY) ## let ruff lay out the code
 	$(BIN)/ruff check --fix .

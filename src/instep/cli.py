@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
-import argparse
+import os
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from instep import __version__
-from instep.explain import nearest, page, title, topics
+from instep.commands.parser import build
+from instep.errors import InstepError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FOUND, UNKNOWN = 0, 2
+CANNOT_RUN, PIPE_CLOSED, INTERRUPTED = 2, 1, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="instep", description="Keeps PyTorch training loops in step."
-    )
-    parser.add_argument("--version", action="version", version=f"instep {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True)
-    explain = commands.add_parser("explain", help="read the page that an error message points to")
-    explain.add_argument("topic", nargs="?", help="a page; without it, all are listed")
-    options = parser.parse_args(arguments)
-    return _explain(options.topic)
+    try:
+        options = build().parse_args(arguments)
+        # Imported when asked for: help, and a typing mistake, need none of them.
+        code: int = import_module(f"instep.commands.{options.command}").run(options)
+        sys.stdout.flush()
+    except InstepError as error:
+        sys.stderr.write(f"instep: {_printable(str(error))}\n")
+        return CANNOT_RUN
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever reads us has seen enough. What is buffered must not be tried again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    return code
 
 
-def _explain(topic: str | None) -> int:
-    if topic is None:
-        width = max(map(len, topics()))
-        sys.stdout.writelines(f"{name:<{width}}  {title(name)}\n" for name in topics())
-        return FOUND
-    text = page(topic)
-    if text is None:
-        guess = nearest(topic)
-        hint = f" Did you mean {guess!r}?" if guess else ""
-        sys.stderr.write(
-            f"instep: there is no page {topic!r}.{hint} `instep explain` lists them all.\n"
-        )
-        return UNKNOWN
-    sys.stdout.write(text)
-    return FOUND
+def _printable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()

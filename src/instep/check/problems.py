@@ -19,6 +19,7 @@ Kind = Literal[
     "too-deep",
     "bad-notebook",
     "unreadable",
+    "crashed",
 ]
 
 _ADVICE: dict[Kind, tuple[str, str]] = {
@@ -53,6 +54,10 @@ _ADVICE: dict[Kind, tuple[str, str]] = {
     "unreadable": (
         "the system does not let instep read it.",
         "check that it is a file and that you may read it.",
+    ),
+    "crashed": (
+        "this is a mistake of instep, not of the file.",
+        "please report it with the file, if you may; exclude the file until then.",
     ),
 }
 

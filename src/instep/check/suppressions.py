@@ -216,7 +216,10 @@ def _removal(unit: Unit, comment: Suppression, name: str | None) -> Edit:
         text = f"# noqa: {listed}" if comment.is_noqa else f"# instep: ignore[{listed}]"
     else:
         line = unit.text.split("\n")[comment.line - 1].encode("utf-8", "replace")
-        if not line[end:].strip():
+        rest = line[end:].strip()
+        if not rest:
             column = len(line[:column].rstrip())
             end = len(line)
+        elif not rest.startswith(b"#"):
+            text = "#"  # what follows is prose, and has to stay a comment
     return Edit(comment.line, column, comment.line, end, text)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from instep.trace import Place
+    from instep.trace import Event, Place
 
 
 class Severity(IntEnum):
@@ -80,3 +80,5 @@ class Finding:
     condition: str | None = None
     """The path that shows it: "when scaler is not None"."""
     fix: Fix | None = None
+    evidence: tuple[Event, ...] = field(default=(), repr=False, compare=False)
+    """The events that show it, the one at `place` first: what the fix is made from."""

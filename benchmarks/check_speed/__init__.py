@@ -1,0 +1,1 @@
+"""How fast `instep check` reads a project, beside other checkers on the same files."""

@@ -1,0 +1,64 @@
+"""Events as they happen, with the values they happened to. `settle` makes the trace of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import ast
+
+    from instep.check.execute.program import Module
+    from instep.check.execute.values import Thing
+
+
+@dataclass(eq=False)
+class Loop:
+    """A loop while it runs, and what has been seen in it."""
+
+    node: ast.AST
+    module: Module
+    kind: str  # loader, range, unknown, while
+    origin: Thing | None
+    outer: Loop | None
+    length: int | None = None
+    literal: bool = False
+    index: int = 0
+    nested: bool = False  # another loop over data ran inside
+    draws: bool = False  # next() was called inside, outside any inner loop
+    steps: int = 0
+    forwards: int = 0
+    moduli: set[int] = field(default_factory=set)
+    guard: tuple[int, bool] | None = None  # a gate that leaves the iteration was passed
+    unsure: bool = False  # a gate's counter is not known
+    epoch: int = 0
+    text: str = ""
+    name: str = ""
+    patches: bool = False
+
+    def is_batches(self) -> bool:
+        """Say whether what it draws are whole batches, not pieces of one."""
+        if self.kind == "loader" or self.outer is None:
+            return True
+        if self.feeder() is not None:
+            return False
+        return self.steps > 0
+
+    def feeder(self) -> Loop | None:
+        """Return the loop around it that draws batches, if there is one."""
+        loop = self.outer
+        while loop is not None:
+            if loop.kind in {"loader", "unknown"} or loop.draws:
+                return loop
+            loop = loop.outer
+        return None
+
+
+@dataclass(slots=True)
+class Note:
+    """One event that has happened to values, not yet to ids."""
+
+    kind: str
+    node: ast.AST | None
+    module: Module | None
+    data: dict[str, Any]

@@ -1,0 +1,109 @@
+"""From a unit to findings: its paths are executed, and the rules judge their traces."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from instep.check.execute.program import Module, Project
+from instep.check.execute.scan import WANTED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from instep.check.execute.entries import Path
+    from instep.check.units import Unit
+    from instep.rules.finding import Finding
+    from instep.trace import Place
+
+__all__ = ["Judgement", "Project", "Unjudged", "judge", "wanted"]
+
+
+def wanted(text: str) -> bool:
+    """Say whether a text can hold anything that a rule is about.
+
+    >>> wanted("loss.backward()"), wanted("print('backward compatible')")
+    (True, False)
+    """
+    return WANTED.search(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Unjudged:
+    """A loop that could not be followed, and why."""
+
+    place: Place
+    reason: str
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the rules say about a unit."""
+
+    findings: tuple[Finding, ...] = ()
+    unjudged: tuple[Unjudged, ...] = ()
+    loops: int = 0
+    """Paths on which gradients were computed and used."""
+    nodes: Mapping[Place, ast.AST] = field(default_factory=dict, repr=False)
+    read: frozenset[str] = frozenset()
+    """Other files that the judgement rests on."""
+
+
+def judge(
+    unit: Unit,
+    *,
+    codes: frozenset[str] | None = None,
+    project: Project | None = None,
+    file: str | None = None,
+) -> Judgement:
+    """Judge a unit. `file` is where it lies, for its imports; as shown to the user if not given."""
+    if not wanted(unit.text):
+        return Judgement()
+    from instep.check.execute.entries import Runner
+    from instep.rules.verdict import judge_all
+    from instep.rules.view import View
+
+    project = project if project is not None else Project()
+    before = set(project.read)
+    module = project.adopt(unit, file if file is not None else _file(unit))
+    run = Runner(module, project).all()
+    found: dict[tuple[str, Place], Finding] = {}
+    for path in run.paths:
+        for finding in judge_all(View(path.trace), codes):
+            if finding.place in module.nodes:
+                key = (finding.code, finding.place)
+                found.setdefault(key, replace(finding, condition=_condition(finding, path, module)))
+    places = {reason: module.place(node) for reason, node in run.problems if hasattr(node, "lineno")}
+    return Judgement(
+        findings=tuple(sorted(found.values(), key=_order)),
+        unjudged=tuple(Unjudged(place, reason) for reason, place in places.items()),
+        loops=len(run.paths),
+        nodes=module.nodes,
+        read=frozenset(project.read - before),
+    )
+
+
+def _file(unit: Unit) -> str | None:
+    return unit.path if unit.kind in {"python", "notebook"} else None
+
+
+def _order(finding: Finding) -> tuple[int, int, int, str]:
+    place = finding.place
+    return (place.cell or 0, place.line, place.column or 0, finding.code)
+
+
+def _condition(finding: Finding, path: Path, module: Module) -> str | None:
+    """Say under which assumptions a finding holds: those whose branch holds its events."""
+    lines = {
+        module.nodes[place].lineno  # type: ignore[attr-defined]
+        for place in (finding.place, *(related.place for related in finding.related))
+        if place in module.nodes
+    }
+    said = []
+    for assumption in path.assumptions:
+        inside = any(assumption.first <= line <= assumption.last for line in lines)
+        if assumption.module is module and inside:
+            text = assumption.text if assumption.holds else f"not ({assumption.text})"
+            said.append(text)
+    return f"when {' and '.join(said)}" if said else None

@@ -1,0 +1,168 @@
+"""A whole run: find the files, pass over those without a loop, check the others."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from instep.check.cache import Cache
+from instep.check.discovery import discover
+from instep.check.one import check_bytes, speaks
+from instep.check.outcome import Outcome
+from instep.check.problems import Diagnostic, diagnose
+from instep.check.sources import STDIN, kind_of
+from instep.check.tools import load
+from instep.check.workers import Task, spread
+from instep.errors import CheckError
+from instep.trace import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from instep.check.discovery import Ignore
+    from instep.check.options import Settings
+    from instep.check.progress import Progress
+    from instep.check.tools import Tools
+
+_NO_FILE = "it is not a file."
+_MOST = 64 << 20  # bytes; nothing larger is checked, whatever it is
+
+
+class Stdin(NamedTuple):
+    """Standard input, and the path that it stands for."""
+
+    data: bytes
+    path: str = STDIN
+
+
+@dataclass(frozen=True)
+class Run:
+    """What to check, and how."""
+
+    settings: Settings
+    paths: Sequence[str] = (".",)
+    exclude: Sequence[Ignore] = ()
+    stdin: Stdin | None = None
+    """Has to be there if "-" is among the paths."""
+    jobs: int = 1
+    cache: str | None = None
+    """The cache's folder; None: no cache."""
+    load: Callable[[], Tools] = field(default=load, repr=False)
+
+
+class Checked(NamedTuple):
+    """All that came of a run."""
+
+    files: tuple[str, ...]
+    """Every file that was looked at, as shown to the user."""
+    outcomes: tuple[Outcome, ...]
+    """Of the files that have something to say, in the order of `files`."""
+
+
+def check(run: Run, progress: Progress) -> Checked:
+    """Check all files of a run."""
+    _refuse_closed(run.paths)
+    named = {str(Path(path)) for path in run.paths}
+    files = [str(file) for file in discover(run.paths, exclude=[*run.exclude, _own(run)])]
+    tools = run.load()
+    worker = _Worker(run.settings, run.cache, tools)
+    found: dict[str, Outcome] = {}
+    tasks: list[Task] = []
+    for path in files:
+        if path == STDIN:
+            name, outcome = _check_stdin(run, tools)
+            found[name] = outcome
+            continue
+        first = worker.glance(path, named=path in named)
+        if isinstance(first, Outcome):
+            found[path] = first
+        elif first is not None:
+            tasks.append(first)
+    progress.start(sum(task.size for task in tasks))
+    make = partial(_make, run.settings, run.cache, run.load)
+    for task, outcome in spread(tasks, make, jobs=run.jobs):
+        found[task.path] = outcome
+        progress.advance(task.size)
+    shown = [run.stdin.path if path == STDIN and run.stdin else path for path in files]
+    return Checked(tuple(shown), tuple(found[path] for path in shown if path in found))
+
+
+def _refuse_closed(paths: Sequence[str]) -> None:
+    for path in paths:
+        if os.path.isdir(path) and not os.access(path, os.R_OK | os.X_OK):  # noqa: PTH112
+            raise CheckError(
+                f"{path!r} may not be read.",
+                why="a folder that is passed over in silence would look clean.",
+                fix="change its permissions, or leave it out.",
+                more="paths",
+            )
+
+
+def _own(run: Run) -> Ignore:
+    return run.settings.config.excluded()
+
+
+def _check_stdin(run: Run, tools: Tools) -> tuple[str, Outcome]:
+    data, path = run.stdin or Stdin(b"")
+    return path, check_bytes(data, path, kind_of(path), run.settings, tools, named=True)
+
+
+def _make(settings: Settings, folder: str | None, load: Callable[[], Tools]) -> _Worker:
+    return _Worker(settings, folder, load())
+
+
+class _Worker:
+    """Checks files, one after another."""
+
+    def __init__(self, settings: Settings, folder: str | None, tools: Tools) -> None:
+        self._settings, self._tools = settings, tools
+        # What is mended is judged anew, because fixes are made from more than the cache keeps.
+        self._cache = None if folder is None or settings.fixes else Cache(folder, settings)
+
+    def glance(self, path: str, *, named: bool) -> Task | Outcome | None:
+        """Return what is known without judging: nothing to say, an outcome, or that it is work."""
+        if named and not Path(path).is_file():  # a pipe would be waited for without end
+            return Outcome(path, diagnostic=diagnose("unreadable", Place(path, 1), _NO_FILE))
+        data = _read(path)
+        if isinstance(data, Diagnostic):
+            return Outcome(path, diagnostic=data)
+        if not named and not self._concerns_us(data):
+            return None
+        if self._cache is not None and (known := self._cache.get(path, data)) is not None:
+            return known
+        return Task(path, len(data), named)
+
+    def __call__(self, task: Task) -> Outcome:
+        """Check one file, and remember what came of it."""
+        data = _read(task.path)
+        if isinstance(data, Diagnostic):
+            return Outcome(task.path, diagnostic=data)
+        outcome = check_bytes(
+            data, task.path, kind_of(task.path), self._settings, self._tools, named=task.named
+        )
+        if self._cache is not None:
+            self._cache.put(task.path, data, outcome)
+        return outcome
+
+    def _concerns_us(self, data: bytes) -> bool:
+        # Latin-1 gives every byte a character, and what is looked for is ASCII, which all encodings
+        # that Python reads share: the answer is that for the true text, without decoding it.
+        text = data.decode("latin-1")
+        return self._tools.wanted(text) or speaks(text)
+
+
+def _read(path: str) -> bytes | Diagnostic:
+    try:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123  # one call per file of a tree
+            size = os.fstat(file.fileno()).st_size
+            data = b"" if size > _MOST else file.read()
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        reason = getattr(error, "strerror", None) or str(error)
+        return diagnose("unreadable", Place(path, 1), f"it cannot be read ({reason}).")
+    if size > _MOST and kind_of(path) != "markdown":  # logs and data sets end in .txt too
+        what = f"it has {size:,} bytes; at most {_MOST:,} are read."
+        return diagnose("too-large", Place(path, 1), what)
+    return data

@@ -1,0 +1,89 @@
+"""Files in parallel: a pool of processes where there is enough to do, none where there is not."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from typing import TYPE_CHECKING, NamedTuple
+
+from instep.errors import CheckError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from instep.check.outcome import Outcome
+
+    Work = Callable[["Task"], Outcome]
+
+_WORTH_A_POOL = 100_000  # bytes of source; fewer are judged before the processes have started
+
+
+class Task(NamedTuple):
+    """A file that has to be checked."""
+
+    path: str
+    size: int
+    named: bool
+
+
+def cores() -> int:
+    """Return how many processes can run at once."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this system
+        return os.cpu_count() or 1
+
+
+def spread(
+    tasks: Sequence[Task], make: Callable[[], Work], *, jobs: int
+) -> Iterator[tuple[Task, Outcome]]:
+    """Yield every task's outcome as soon as it is there. `make` returns what does the work; each
+    process calls it once, so it has to be picklable where processes cannot be forked.
+    """
+    jobs = min(jobs, len(tasks))
+    if jobs < 2 or sum(task.size for task in tasks) < _WORTH_A_POOL:
+        work = make()
+        for task in tasks:
+            yield task, work(task)
+        return
+    # The largest first, so that none of them is left when all others are done.
+    ordered = sorted(tasks, key=lambda task: -task.size)
+    with ProcessPoolExecutor(jobs, _context(), _begin, (make,)) as pool:
+        futures = {pool.submit(_work, task): task for task in ordered}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BrokenProcessPool as error:
+            raise CheckError(
+                "a process that checks files died.",
+                why="it ran out of memory, or somebody ended it.",
+                fix="run again with --jobs 1, which needs the least memory.",
+                more="checking",
+            ) from error
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _context() -> multiprocessing.context.BaseContext:
+    # Forking is ten times faster than starting afresh, and only safe while there is one thread.
+    methods = multiprocessing.get_all_start_methods()
+    forks = "fork" in methods and sys.platform != "darwin" and threading.active_count() == 1
+    return multiprocessing.get_context("fork" if forks else "spawn")
+
+
+_worker: list[Work] = []
+
+
+def _begin(make: Callable[[], Work]) -> None:
+    # Ctrl-C goes to every process of the terminal; the first one tells the others to stop.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _worker[:] = [make()]
+
+
+def _work(task: Task) -> Outcome:
+    return _worker[0](task)

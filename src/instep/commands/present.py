@@ -1,0 +1,236 @@
+"""What a run prints: the report, and for people what else there is to know."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from instep import __version__
+from instep.check.outcome import as_finding
+from instep.check.writing import diff
+from instep.commands.explain import rule_page
+from instep.errors import CheckError
+from instep.reports import Options, RuleInfo, render, wants_colour
+from instep.reports.escape import visible
+from instep.reports.summary import render as summary
+from instep.reports.text import where
+from instep.rules.registry import rulebook
+
+if TYPE_CHECKING:
+    import argparse
+
+    from instep.check.outcome import Outcome
+    from instep.check.problems import Diagnostic
+    from instep.check.quotes import Quotes
+    from instep.check.run import Stdin
+    from instep.rules import Finding
+
+
+@dataclass(frozen=True)
+class Result:
+    """What there is to report."""
+
+    files: tuple[str, ...]
+    outcomes: tuple[Outcome, ...]
+    findings: tuple[Finding, ...]
+    diagnostics: tuple[Diagnostic, ...]
+    quotes: Quotes
+    stdin: Stdin | None = None
+    known: int = 0
+    """Findings that the baseline knows."""
+    stale: int = 0
+    """Entries of the baseline that nothing matches."""
+    written: str | None = None
+    """The baseline that was written."""
+
+    @property
+    def fixed(self) -> int:
+        """How many findings are mended."""
+        return sum(len(outcome.fixed) for outcome in self.outcomes)
+
+
+def present(result: Result, options: argparse.Namespace) -> None:
+    """Print the report where it was asked for."""
+    # Mended standard input goes where input came from, so everything else has to step aside.
+    source = result.stdin if options.fix and not options.diff else None
+    stream = sys.stdout if source is None else sys.stderr
+    file = options.output_file
+    colour = file is None and wants_colour(
+        options.color, is_terminal=stream.isatty(), environ=os.environ
+    )
+    if options.diff:
+        report, said = _diffs(result), _would(result)
+        people: TextIO | None = sys.stderr
+    elif options.output_format == "text":
+        report, said = _text(result, options, colour=colour), ""
+        people = None
+    else:
+        report, said = _for_programs(result, options), ""
+        people = sys.stderr
+    said = "".join([_verbose(result) if options.verbose and people else "", said])
+    if file is None:
+        say(stream, report)
+    else:
+        _write(file, report)
+    if source is not None:
+        after = next((o.after for o in result.outcomes if o.path == source.path), None)
+        sys.stdout.flush()
+        sys.stdout.buffer.write(source.data if after is None else after)
+    if people is not None and not options.quiet:
+        say(people, said)
+
+
+def say(stream: TextIO, text: str) -> None:
+    """Write a text, with escapes for what the stream's encoding lacks."""
+    encoding = stream.encoding or "utf-8"
+    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def _text(result: Result, options: argparse.Namespace, *, colour: bool) -> str:
+    blocks = []
+    if options.statistics:
+        blocks.append(_statistics(result))
+    else:
+        width = shutil.get_terminal_size((100, 24)).columns
+        made = Options(colour=colour, width=width)
+        blocks.append(render("text", result.findings, result.quotes, made))
+    blocks += [_lines(visible_lines(str(each))) for each in result.diagnostics]
+    if options.verbose:
+        blocks.append(_verbose(result))
+    if not options.quiet:
+        blocks.append(_summary(result, options, colour=colour))
+    return "\n".join(block for block in blocks if block)
+
+
+def count_of(number: int, noun: str) -> str:
+    """Return a number of things.
+
+    >>> count_of(1, "loop"), count_of(1200, "file")
+    ('1 loop', '1,200 files')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def visible_lines(text: str) -> list[str]:
+    """Return the lines of a message, with nothing in them that could act on a terminal."""
+    return [visible(line) for line in text.split("\n")]
+
+
+def _lines(rows: list[str]) -> str:
+    return "".join(f"{row}\n" for row in rows)
+
+
+def _summary(result: Result, options: argparse.Namespace, *, colour: bool) -> str:
+    unjudged = sum(len(outcome.unjudged) for outcome in result.outcomes)
+    text = summary(
+        result.findings,
+        files=len(result.files) - len(result.diagnostics),
+        unjudged=0 if options.verbose else unjudged,
+        fixed=result.fixed,
+        colour=colour,
+    )
+    if len(result.diagnostics) == len(result.files) and result.files:
+        text = ""
+    rows = []
+    if result.diagnostics:
+        count = len(result.diagnostics)
+        rows.append(f"{count:,} {'file was' if count == 1 else 'files were'} not checked.")
+    if result.known:
+        rows.append(f"{result.known:,} known from the baseline.")
+    if result.stale:
+        rows.append(
+            f"{result.stale:,} in the baseline no longer found; --write-baseline writes it again."
+        )
+    if result.written is not None:
+        rows.append(f"Wrote {len(result.findings):,} to {visible(result.written)}.")
+    return text + _lines(rows)
+
+
+def _verbose(result: Result) -> str:
+    rows = [
+        f"{where(each.place, result.quotes)}: not judged: {visible(each.reason)}"
+        for outcome in result.outcomes
+        for each in outcome.unjudged
+    ]
+    loops = sum(outcome.loops for outcome in result.outcomes)
+    silenced = sum(outcome.silenced for outcome in result.outcomes)
+    rows.append(f"Looked at {count_of(loops, 'loop')}, {len(rows):,} of them not judged.")
+    if silenced:
+        rows.append(f"Comments silence {count_of(silenced, 'finding')}.")
+    return _lines(rows)
+
+
+def _counts(result: Result) -> list[tuple[int, str, str, int]]:
+    found = [*result.findings, *map(as_finding, result.diagnostics)]
+    counts = Counter((each.code, each.name) for each in found)
+    fixable = Counter(each.code for each in found if each.fix is not None)
+    rows = [(count, code, name, fixable[code]) for (code, name), count in counts.items()]
+    return sorted(rows, key=lambda row: (-row[0], row[1]))
+
+
+def _statistics(result: Result) -> str:
+    rows = _counts(result)
+    width = max((len(f"{row[0]:,}") for row in rows), default=0)
+    names = max((len(row[2]) for row in rows), default=0)
+    shown = []
+    for count, code, name, fixable in rows:
+        more = f"{fixable:,} fixable" if fixable else ""
+        shown.append(f"{count:>{width},}  {code} {name:<{names}}  {more}".rstrip())
+    return _lines(shown)
+
+
+def _for_programs(result: Result, options: argparse.Namespace) -> str:
+    if options.statistics:
+        keys = ("count", "code", "name", "fixable")
+        rows = [dict(zip(keys, row, strict=True)) for row in _counts(result)]
+        return json.dumps(rows, indent=2) + "\n"
+    found = [*result.findings, *map(as_finding, result.diagnostics)]
+    return render(options.output_format, found, result.quotes, _described(options.output_format))
+
+
+def _described(name: str) -> Options:
+    if name != "sarif":
+        return Options(version=__version__)
+    rules = tuple(
+        RuleInfo(code, rule.NAME, rule.SUMMARY, rule.SEVERITY, rule_page(code))
+        for code, rule in rulebook().items()
+    )
+    return Options(rules=rules, version=__version__)
+
+
+def _diffs(result: Result) -> str:
+    return "".join(
+        diff(outcome.path, outcome.before, outcome.after)
+        for outcome in result.outcomes
+        if outcome.before is not None and outcome.after is not None
+    )
+
+
+def _would(result: Result) -> str:
+    changed = sum(outcome.after is not None for outcome in result.outcomes)
+    rows = ["Nothing to fix."]
+    if changed:
+        mended = count_of(result.fixed, "problem")
+        rows = [f"--fix would mend {mended} in {count_of(changed, 'file')}."]
+    if result.findings:
+        rows.append(f"{len(result.findings):,} would remain.")
+    rows += [row for each in result.diagnostics for row in visible_lines(str(each))]
+    return _lines(rows)
+
+
+def _write(file: str, report: str) -> None:
+    try:
+        Path(file).write_text(report, encoding="utf-8", errors="backslashreplace")
+    except (OSError, ValueError) as error:
+        raise CheckError(
+            f"--output-file: {file!r} cannot be written ({error}).",
+            why="the report was to go there.",
+            fix="check the path and that its folder is there.",
+            more="checking",
+        ) from error

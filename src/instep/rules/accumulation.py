@@ -1,0 +1,160 @@
+"""What the rules about clearing and accumulating ask: whose backward, which windows, how large."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from instep.rules.reading import is_managed, since_clear
+from instep.rules.view import spelled
+from instep.trace import Backward, Drawn, EpochEnd, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from instep.rules.view import View
+    from instep.trace import WindowRecord
+
+
+def judged(view: View) -> Iterator[tuple[str, tuple[WindowRecord, ...]]]:
+    """Give every optimizer whose windows the source alone decides, with its windows."""
+    if not is_managed(view):
+        for optimizer, windows in view.windows.items():
+            if not view.is_opaque(optimizer):
+                yield optimizer, windows
+
+
+def updates(windows: Iterable[WindowRecord]) -> Iterator[tuple[WindowRecord, Step]]:
+    """Give the windows that a step closed and that are known throughout, with that step.
+
+    A closure is called as often as its optimizer likes, so what it did is not known.
+    """
+    for window in windows:
+        if window.closed_by == "step" and window.certain and not window.steps[-1].closure:
+            yield window, window.steps[-1]
+
+
+def used_by_others(view: View, optimizer: str) -> frozenset[int]:
+    """Return the `id` of every backward that the step of another optimizer used.
+
+    The loss of a generator also fills the gradients of the discriminator, where it is in the way.
+    """
+    if len(view.windows) == 1:
+        return frozenset()
+    return frozenset(
+        id(backward)
+        for other, windows in view.windows.items()
+        if other != optimizer
+        for window in windows
+        if window.closed_by == "step"
+        for backward in window.kept
+        if len(backward.optimizers or ()) > 1
+    )
+
+
+def is_mixed(window: WindowRecord, others: frozenset[int]) -> bool:
+    """Say whether losses of another optimizer are in an update beside its own."""
+    return len({id(backward) in others for backward in window.kept}) > 1
+
+
+def sizes(window: WindowRecord) -> set[int]:
+    """Return how many micro-batches the window has, counted in each way that a gate may count.
+
+    Batches, or pieces of batches: two numbers where both are there.
+
+    >>> from instep.trace import windows_of
+    >>> o = ("o",)
+    >>> patch = [Drawn("patches", of="loader"), Backward(o, "loss")]
+    >>> window, = windows_of([Drawn("loader"), *patch, *patch, Step("o")], "o")
+    >>> sizes(window)
+    {1, 2}
+    """
+    events = since_clear(window)
+    whole, is_fresh = 0, True
+    for event in events:
+        match event:
+            case Drawn(of=None):
+                is_fresh = True
+            case Backward():
+                whole, is_fresh = whole + is_fresh, False
+    if not any(isinstance(event, Drawn) and event.of is None for event in events):
+        return {window.micro_batches}
+    return {whole, window.micro_batches}
+
+
+def pieces(window: WindowRecord) -> tuple[Drawn, ...]:
+    """Return the draws of pieces of a batch whose gradients are in the update."""
+    return tuple(
+        event for event in since_clear(window) if isinstance(event, Drawn) and event.of is not None
+    )
+
+
+def trained(view: View) -> frozenset[str | None]:
+    """Return the loaders that feed backwards, and not those of a validation in between."""
+    drawn: set[str | None] = set()
+    found: set[str | None] = set()
+    for event in view.events:
+        match event:
+            case Drawn(of=None):
+                drawn.add(event.loader)
+            case EpochEnd(of=None):
+                drawn.discard(event.loader)
+            case Backward():
+                found |= drawn
+                drawn = set()
+    return frozenset(found)
+
+
+def is_end(event: object, loaders: frozenset[str | None]) -> bool:
+    """Say whether an event is the end of an epoch of training."""
+    return (
+        isinstance(event, EpochEnd)
+        and event.of is None
+        and (not loaders or event.loader is None or event.loader in loaders)
+    )
+
+
+def closes_epoch(windows: Sequence[WindowRecord], at: int, loaders: frozenset[str | None]) -> bool:
+    """Say whether no batch of the epoch is left after a window."""
+    for event in windows[at + 1].events if at + 1 < len(windows) else ():
+        if is_end(event, loaders):
+            return True
+        if isinstance(event, Backward) or (isinstance(event, Drawn) and event.loader in loaders):
+            return False
+    return False
+
+
+def is_sum(view: View, backward: Backward) -> bool:
+    """Say whether a loss is known to be a sum over its items, so that sums of it are right."""
+    if backward.reduction is not None:
+        return backward.reduction == "sum"
+    return fact(view, backward, "reduction") == "sum"
+
+
+def fact(view: View, backward: Backward, name: str) -> object:
+    """Return a fact about the loss of a backward; None if it is not known."""
+    return None if backward.loss is None else view.facts.get(backward.loss, {}).get(name)
+
+
+def is_close(one: float | None, other: float) -> bool:
+    """Say whether two factors are equal but for rounding; an unknown one is equal to none."""
+    return one is not None and math.isclose(one, other, rel_tol=1e-6)
+
+
+def quoted(optimizers: Iterable[str]) -> str:
+    """Return optimizers as a message names them.
+
+    >>> quoted(["opt_g", "opt_d#2"])
+    '`opt_g` and `opt_d`'
+    """
+    return " and ".join(dict.fromkeys(f"`{spelled(optimizer)}`" for optimizer in optimizers))
+
+
+def counted(number: int, noun: str = "micro-batch") -> str:
+    """Return a number with its noun.
+
+    >>> counted(1), counted(3), counted(2, "piece")
+    ('1 micro-batch', '3 micro-batches', '2 pieces')
+    """
+    ending = "es" if noun.endswith("ch") else "s"
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}{ending}"

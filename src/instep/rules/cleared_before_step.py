@@ -1,0 +1,189 @@
+"""INS102 cleared-before-step
+
+Gradients are cleared after a backward and before the step that should have used them. What was
+cleared never reaches the weights: with a clear right before the step the update is made of
+nothing, and with a clear at every micro-batch of a window only the last micro-batch counts. The
+loop runs, and learns from a fraction of its data.
+
+**Fix.** Clear once per update: right after the step, or before the first backward of the window.
+Where the step stands behind a gate, the clear belongs behind the same gate. Where it stands after
+a loop over patches or micro-batches, the clear belongs before that loop.
+
+**When it is fine.** Gradients that were only meant to be looked at, as in an attack on the input or
+a probe of one loss, are cleared on purpose. Clearing what a generator's loss left in the
+discriminator is right too, and is not reported.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from instep.rules.accumulation import counted, judged, quoted, updates, used_by_others
+from instep.rules.deletion import delete
+from instep.rules.finding import Severity
+from instep.rules.mending import carried, loop_apart, moves, offer, step_statement
+from instep.rules.reading import distinct, is_part, names
+from instep.rules.view import report
+from instep.trace import Backward, Drawn, EpochEnd, GradEdited, GradRead
+from instep.trace.gradients import clears, count_micro_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from instep.rules.finding import Finding, Fix
+    from instep.rules.source import Source
+    from instep.rules.view import View
+    from instep.trace import Event, Step, WindowRecord
+
+CODE = "INS102"
+NAME = "cleared-before-step"
+SUMMARY = "Gradients are cleared before the step that should have used them."
+SEVERITY = Severity.ERROR
+
+BAD = """\
+import torch
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.zero_grad()  # <- here
+    optimizer.step()
+"""
+
+GOOD = """\
+import torch
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def judge(view: View) -> Iterator[Finding]:
+    """Find clears between a backward and the step that it was made for."""
+    yield from distinct(_findings(view))
+
+
+def _findings(view: View) -> Iterator[Finding | None]:
+    for optimizer, windows in judged(view):
+        others = used_by_others(view, optimizer)
+        for window, step in updates(windows):
+            if window.lost:
+                yield _judge(view, window, step, others)
+
+
+def _judge(view: View, window: WindowRecord, step: Step, others: frozenset[int]) -> Finding | None:
+    lost = [
+        backward
+        for backward in window.lost
+        if id(backward) not in others and not _is_foreign(view, window, backward)
+    ]
+    kept = window.kept
+    again = {backward.place for backward in kept}
+    # A backward of its own, cleared before another one, may have been made to be looked at.
+    missed = [b for b in lost if not kept or (b.place in again and not _waits(window, b))]
+    if missed:
+        severity, message = Severity.ERROR, _count(view, window, missed)
+    else:
+        missed = [b for b in lost if _is_beside(view, window, b)]
+        severity, message = Severity.WARNING, _other(window, missed)
+    if not missed:
+        return None
+    clear = _clear(window, missed[-1])
+    return report(
+        sys.modules[__name__],
+        clear,
+        message,
+        severity=severity,
+        related=[(missed[-1], "backward here"), (step, "stepped here")],
+        evidence=[*missed, *kept, step],
+    )
+
+
+def _is_foreign(view: View, window: WindowRecord, backward: Backward) -> bool:
+    """Say whether the loss came from models that this optimizer does not train."""
+    mine = names(view.facts.get(window.optimizer, {}).get("models"))
+    if mine is None or backward.models is None:
+        return False
+    return not any(
+        is_part(one, other) or is_part(other, one) for one in mine for other in backward.models
+    )
+
+
+def _after(window: WindowRecord, backward: Backward) -> tuple[Event, ...]:
+    at = next(at for at, event in enumerate(window.events) if event is backward)
+    return window.events[at + 1 :]
+
+
+def _clear(window: WindowRecord, backward: Backward) -> Event:
+    return next(event for event in _after(window, backward) if clears(event))
+
+
+def _waits(window: WindowRecord, backward: Backward) -> bool:
+    """Say whether an epoch ended before the clear: then it is what was left of that epoch."""
+    for event in _after(window, backward):
+        if clears(event):
+            return False
+        if isinstance(event, EpochEnd) and event.of is None:
+            return True
+    return False
+
+
+def _is_beside(view: View, window: WindowRecord, backward: Backward) -> bool:
+    """Say whether another loss of the same batch follows, and nobody looked at this one's."""
+    if not window.kept or backward.place in {other.place for other in window.kept}:
+        return False
+    for event in _after(window, backward):
+        if isinstance(event, Drawn | EpochEnd):
+            return False
+        if event is window.kept[0]:
+            break
+    looks = (GradRead, GradEdited)
+    return not any(isinstance(event, looks) for event in view.events)
+
+
+def _count(view: View, window: WindowRecord, missed: list[Backward]) -> str:
+    name = quoted([window.optimizer])
+    counts = {id(backward) for backward in (*missed, *window.kept)}
+    total = count_micro_batches(
+        event for event in window.events if isinstance(event, Drawn) or id(event) in counts
+    )
+    if total == 1:
+        return f"the gradients are cleared before {name} steps, so the update uses none of them."
+    whole = counted(total) if _is_written(view, window, total) else "the micro-batches of a window"
+    if not window.kept:
+        return f"none of {whole} reaches the update of {name}: all are cleared before it."
+    return f"only the last of {whole} reaches the update of {name}."
+
+
+def _is_written(view: View, window: WindowRecord, total: int) -> bool:
+    """Say whether the number of micro-batches is the user's, and not one of the checker's own."""
+    if view.facts.get("job", {}).get("source") != "check":
+        return True
+    loaders = {event.loader for event in window.of(Drawn) if event.loader is not None}
+    lengths = {view.facts.get(loader, {}).get("length") for loader in loaders}
+    return total in lengths or any(step.every_is_literal for step in window.steps)
+
+
+def _other(window: WindowRecord, missed: list[Backward]) -> str:
+    name = quoted([window.optimizer])
+    loss = next((f" of `{b.loss.partition('#')[0]}`" for b in missed if b.loss), "")
+    return f"the gradients{loss} are cleared before the update of {name} uses them."
+
+
+def mend(finding: Finding, source: Source) -> Iterator[Fix]:
+    """Move the clear in front of the loop that it cuts up, or behind the step."""
+    clear = source.statement_at(finding.place)
+    step = None if clear is None else step_statement(source, finding, clear)
+    if clear is None or step is None:
+        return
+    loop = loop_apart(source, next(carried(source, clear, step)), step)
+    if loop is not None:
+        yield from moves(source, "clear before the loop over the micro-batches", clear, loop)
+    yield from moves(source, "clear after the step", clear, step, after=True)
+    yield from offer("remove the early clear", delete(source, clear))

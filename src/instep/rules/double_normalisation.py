@@ -1,0 +1,92 @@
+"""INS205 double-normalisation
+
+The loss of each micro-batch is divided by the number of micro-batches twice: by hand and by the
+framework that manages the window, or in the loss and again in the gradients. The update is then too
+small by that number, as if the learning rate were a quarter of the one that was chosen.
+
+**Fix.** Keep one of the two divisions. `accelerator.backward(loss)`, DeepSpeed's
+`engine.backward(loss)` and Lightning's automatic optimization divide by themselves; where one of
+them manages the window, give it the plain mean loss. In a loop of your own, divide the loss and
+leave the gradients alone.
+
+**When it is fine.** If one of the factors is a weight that happens to have the same value.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from instep.rules.accumulation import is_close, is_sum, quoted, updates
+from instep.rules.finding import Severity
+from instep.rules.reading import distinct, is_managed
+from instep.rules.view import report
+from instep.trace import GradEdited
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from instep.rules.finding import Finding
+    from instep.rules.view import View
+    from instep.trace import Step, WindowRecord
+
+CODE = "INS205"
+NAME = "double-normalisation"
+SUMMARY = "The loss is divided by the number of micro-batches twice."
+SEVERITY = Severity.WARNING
+
+BAD = """\
+import torch
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for update in range(1000):
+    optimizer.zero_grad()
+    for micro in range(4):
+        x, y = next(batches)
+        loss = torch.nn.functional.cross_entropy(model(x), y) / 4
+        (loss / 4).backward()  # <- here
+    optimizer.step()
+"""
+
+GOOD = """\
+import torch
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for update in range(1000):
+    optimizer.zero_grad()
+    for micro in range(4):
+        x, y = next(batches)
+        loss = torch.nn.functional.cross_entropy(model(x), y) / 4
+        loss.backward()
+    optimizer.step()
+"""
+
+
+def judge(view: View) -> Iterator[Finding]:
+    """Find windows whose factors add up to one over their size, by two divisions."""
+    yield from distinct(
+        _judge(view, window, step)
+        for optimizer, windows in view.windows.items()
+        if not view.is_opaque(optimizer)
+        for window, step in updates(windows)
+    )
+
+
+def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
+    kept, size = window.kept, window.micro_batches
+    if size < 2 or not is_close(window.factor_sum, len(kept) / size / size):
+        return None
+    if any(is_sum(view, backward) for backward in kept):
+        return None
+    edit = next((e for e in window.of(GradEdited) if is_close(e.factor, 1 / size)), None)
+    parts = [part for part in kept[-1].parts if is_close(part, 1 / size)]
+    if edit is None and (len(parts) < 2 or (size == 2 and not is_managed(view))):
+        return None  # a factor of one half is as often a weight as a division by 2
+    return report(
+        sys.modules[__name__],
+        edit if edit is not None and len(parts) < 2 else kept[0],
+        f"with {size} micro-batches in a window, the update of {quoted([window.optimizer])} is "
+        f"1/{size} of their mean: the loss is divided by {size} twice.",
+        related=[(kept[0], "divided in this loss"), (step, "stepped here")],
+        evidence=[*kept, *window.of(GradEdited), step],
+    )

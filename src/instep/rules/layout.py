@@ -1,0 +1,128 @@
+"""The lines of a source as their writer laid them out: indents, comments, continuations."""
+
+from __future__ import annotations
+
+import io
+import tokenize
+from functools import cached_property
+from typing import NamedTuple
+
+from instep.rules.finding import Edit
+
+_SILENT = {tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+# Tokens of their own from Python 3.12 on; -1 is no token.
+_FSTRING_START = getattr(tokenize, "FSTRING_START", -1)
+_FSTRING_END = getattr(tokenize, "FSTRING_END", -1)
+
+
+class Spot(NamedTuple):
+    """A position: lines count from 1, columns from 0 in UTF-8 bytes, as in `ast`."""
+
+    line: int
+    column: int
+
+
+def span(start: Spot, end: Spot, text: str) -> Edit:
+    """Return the edit that writes something else between two spots."""
+    return Edit(start.line, start.column, end.line, end.column, text)
+
+
+class Marks(NamedTuple):
+    """What only tokens tell about lines."""
+
+    comments: dict[int, int]
+    """The column of the comment on a line."""
+    continued: frozenset[int]
+    """Lines that begin in the middle of a statement."""
+    quoted: frozenset[int]
+    """Lines that begin inside a string, whose indent is a part of the value."""
+
+
+class Layout:
+    r"""Lines, cut where Python cuts them, and at no other character.
+
+    >>> layout = Layout("if x:\n\tstep()  # now\n")
+    >>> layout.indent(2), layout.comment(2), layout.is_blank(3)
+    ('\t', 9, True)
+    """
+
+    def __init__(self, text: str) -> None:
+        self.lines = text.encode("utf-8", "surrogatepass").split(b"\n")
+        self._text = text
+
+    @property
+    def end(self) -> Spot:
+        """Where the text ends."""
+        return Spot(len(self.lines), len(self.lines[-1]))
+
+    def between(self, start: Spot, end: Spot) -> str:
+        """Return the text of a span."""
+        if start.line == end.line:
+            cut = self.lines[start.line - 1][start.column : end.column]
+        else:
+            first = self.lines[start.line - 1][start.column :]
+            last = self.lines[end.line - 1][: end.column]
+            cut = b"\n".join([first, *self.lines[start.line : end.line - 1], last])
+        return cut.decode("utf-8", "surrogatepass")
+
+    def line(self, number: int) -> str:
+        """Return a line without its ending; "" beyond the last."""
+        if not 1 <= number <= len(self.lines):
+            return ""
+        return self.lines[number - 1].decode("utf-8", "surrogatepass")
+
+    def indent(self, number: int) -> str:
+        """Return what a line begins with: blanks and tabs."""
+        line = self.line(number)
+        return line[: len(line) - len(line.lstrip(" \t\f"))]
+
+    def is_blank(self, number: int) -> bool:
+        """Whether there is nothing on a line, or no such line."""
+        return not self.line(number).strip()
+
+    def comment(self, number: int) -> int | None:
+        """Return the column at which the comment of a line starts."""
+        return self.marks.comments.get(number)
+
+    def is_comment(self, number: int) -> bool:
+        """Whether a line holds a comment and nothing else."""
+        return number in self.marks.comments and self.line(number).lstrip().startswith("#")
+
+    def after(self, number: int) -> Spot:
+        """Return where a line may be put behind a line: `insertion` makes the text fit there."""
+        return Spot(number + 1, 0) if number < len(self.lines) else self.end
+
+    def insertion(self, spot: Spot, lines: str) -> str:
+        """Return whole lines as they must be written at a spot: the last line may lack its end."""
+        return f"\n{lines}" if spot == self.end and spot.column else f"{lines}\n"
+
+    @cached_property
+    def marks(self) -> Marks:
+        """Comments, continued lines and strings; empty where the text cannot be cut into tokens.
+
+        Marks that are missing only make edits be refused or plainer: a fix is proved anyway.
+        """
+        comments: dict[int, int] = {}
+        continued: set[int] = set()
+        quoted: set[int] = set()
+        begun: int | None = None  # the line on which the statement began
+        formats: list[int] = []
+        try:
+            for token in tokenize.generate_tokens(io.StringIO(self._text).readline):
+                (line, column), last = token.start, token.end[0]
+                if token.type == tokenize.COMMENT:
+                    comments[line] = len(self.line(line)[:column].encode("utf-8", "surrogatepass"))
+                elif token.type == tokenize.NEWLINE:
+                    continued.update(range((begun or line) + 1, line + 1))
+                    begun = None
+                elif token.type not in _SILENT and begun is None:
+                    begun = line
+                if token.type == tokenize.STRING:
+                    quoted.update(range(line + 1, last + 1))
+                elif token.type == _FSTRING_START:
+                    formats.append(line)
+                elif token.type == _FSTRING_END:
+                    quoted.update(range(formats.pop() + 1, last + 1))
+        except (tokenize.TokenError, SyntaxError):
+            return Marks({}, frozenset(), frozenset())
+        return Marks(comments, frozenset(continued), frozenset(quoted))

@@ -1,0 +1,96 @@
+"""INS203 mean-of-means
+
+The loss is a mean over a number of items that differs from micro-batch to micro-batch: tokens that
+are not padding, pixels that are not ignored. Dividing each by the number of micro-batches gives
+every micro-batch the same weight, however many items it has. A token in a short micro-batch then
+counts more than one in a long one, and the update is not that of the whole window.
+
+**Fix.** Sum instead of averaging, and divide by the number of items in the whole window: count the
+items of its micro-batches first (`reduction="sum"`, then `loss / items_in_window`), or multiply
+each mean loss by its own count and divide the gradients by the total before the step.
+
+**When it is fine.** If all micro-batches have about the same number of items, the difference is
+small.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from instep.rules.accumulation import fact, is_close, is_sum, quoted, updates
+from instep.rules.finding import Severity
+from instep.rules.reading import distinct
+from instep.rules.view import report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from instep.rules.finding import Finding
+    from instep.rules.view import View
+    from instep.trace import Step, WindowRecord
+
+CODE = "INS203"
+NAME = "mean-of-means"
+SUMMARY = "Means over different numbers of items are averaged as if the numbers were equal."
+SEVERITY = Severity.WARNING
+
+BAD = """\
+import torch
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for update in range(1000):
+    optimizer.zero_grad()
+    for micro in range(4):
+        x, y = next(batches)
+        loss = torch.nn.functional.cross_entropy(model(x), y, ignore_index=0) / 4
+        loss.backward()  # <- here
+    optimizer.step()
+"""
+
+GOOD = """\
+import torch
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for update in range(1000):
+    optimizer.zero_grad()
+    window = [next(batches) for _ in range(4)]
+    tokens = sum((y != 0).sum() for _, y in window)
+    for x, y in window:
+        loss = torch.nn.functional.cross_entropy(
+            model(x), y, ignore_index=0, reduction="sum"
+        )
+        (loss / tokens).backward()
+    optimizer.step()
+"""
+
+
+def judge(view: View) -> Iterator[Finding]:
+    """Find windows that average ragged means with equal factors."""
+    yield from distinct(
+        _judge(view, window, step)
+        for optimizer, windows in view.windows.items()
+        if not view.is_opaque(optimizer)
+        for window, step in updates(windows)
+    )
+
+
+def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
+    ragged = [
+        backward
+        for backward in window.kept
+        if fact(view, backward, "ragged") is True and not is_sum(view, backward)
+    ]
+    size = window.micro_batches
+    if size < 2 or len(ragged) < 2 or not is_close(window.factor_sum, len(window.kept) / size):
+        return None
+    if not all(is_close(backward.factor, ragged[0].factor or 0.0) for backward in ragged):
+        return None
+    return report(
+        sys.modules[__name__],
+        ragged[0],
+        f"each micro-batch has the same weight in the update of {quoted([window.optimizer])}, "
+        "however many items its mean is over.",
+        related=[(step, "stepped here")],
+        evidence=[*window.kept, step],
+    )

@@ -1,0 +1,127 @@
+"""INS101 missing-zero-grad
+
+PyTorch adds into `.grad`. Where nothing clears it between two updates, each update also contains
+the gradients that the updates before it have used already. The first batch is in every update of
+the run, the steps grow and point into the past: the loss oscillates or diverges, as it would with a
+momentum that never fades.
+
+**Fix.** Clear once per update: `optimizer.zero_grad()` before the backward, or right after
+`optimizer.step()`. Where the step stands behind a gate, the clear belongs behind the same gate.
+With several optimizers, each needs its own.
+
+**When it is fine.** Nothing has to be cleared where gradients are not kept in `.grad`, as with
+`torch.distributed.autograd`, or where a framework clears them; neither is reported.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from instep.rules.accumulation import quoted
+from instep.rules.finding import Severity
+from instep.rules.mending import evidence, inserts, meeting, moves, optimizer_name
+from instep.rules.patches import piecewise
+from instep.rules.reading import distinct
+from instep.rules.stale import Stale, stale_updates
+from instep.rules.view import report
+from instep.trace import Step, Zero
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from instep.rules.finding import Finding, Fix
+    from instep.rules.source import Source
+    from instep.rules.view import View
+    from instep.trace import Place
+
+CODE = "INS101"
+NAME = "missing-zero-grad"
+SUMMARY = "Gradients are not cleared between two updates."
+SEVERITY = Severity.ERROR
+
+BAD = """\
+import torch
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    loss.backward()  # <- here
+    optimizer.step()
+"""
+
+GOOD = """\
+import torch
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def judge(view: View) -> Iterator[Finding]:
+    """Find updates that contain the gradients of earlier ones."""
+    found: dict[Place | None, list[Stale]] = {}
+    for stale in stale_updates(view):
+        if stale.mistaken is None and not _is_per_batch(view, stale):
+            found.setdefault(stale.backward.place, []).append(stale)
+    yield from distinct(_report(view, same) for same in found.values())
+
+
+def _is_per_batch(view: View, stale: Stale) -> bool:
+    """Say whether patches share one clear: then it is the step that stands in the wrong place."""
+    return not stale.is_never_cleared and any(
+        part.optimizer == stale.optimizer and part.is_patches for part in piecewise(view)
+    )
+
+
+def _report(view: View, same: list[Stale]) -> Finding | None:
+    first = same[0]
+    name = quoted(stale.optimizer for stale in same)
+    if all(stale.is_never_cleared for stale in same):
+        verb = "is" if len(same) == 1 else "are"
+        message = (
+            f"{name} {verb} never cleared: every update also contains the gradients of all "
+            "earlier batches."
+        )
+    else:
+        message = (
+            f"{name} steps more often than it is cleared: an update also contains the gradients "
+            "that the updates before it have used."
+        )
+    clears = (zero for zero in view.trace.of(Zero) if first.optimizer in (zero.optimizers or ()))
+    clear = next(clears, None)
+    return report(
+        sys.modules[__name__],
+        first.backward,
+        message,
+        related=[(first.step, "stepped here"), (clear, "cleared only here")],
+        evidence=[
+            *first.window.kept,
+            *(stale.step for stale in same),
+            *([] if clear is None else [clear]),
+        ],
+    )
+
+
+def mend(finding: Finding, source: Source) -> Iterator[Fix]:
+    """Clear behind a gated step, or else before the first backward that the update is made of."""
+    backward = source.statement_at(finding.place)
+    steps = [(step, optimizer_name(source, step.place)) for step in evidence(finding, Step)]
+    names = dict.fromkeys(name for _, name in steps if name is not None)
+    if backward is None or not names or None in dict(steps).values():
+        return
+    step = source.statement_at(steps[-1][0].place)
+    title = f"clear {' and '.join(f'`{name}`' for name in names)} once per update"
+    code = "\n".join(f"{name}.zero_grad()" for name in names)
+    met = None if step is None else meeting(source, backward, step)
+    if step is not None and (met is None or (met[1] is not step and len(names) == 1)):
+        yield from inserts(source, title, code, step, backward, after=True)
+    if met is not None:
+        for clear in evidence(finding, Zero):
+            yield from moves(source, title, source.statement_at(clear.place), met[0])
+        yield from inserts(source, title, code, met[0])
+    yield from inserts(source, title, code, step, backward, after=True)

@@ -1,0 +1,163 @@
+"""INS204 off-by-one-window
+
+The gate that guards the step counts from the wrong end, so windows do not hold the number of
+micro-batches that the loss is divided by. `i % 4 == 0` with `i` from 0 is true at the very first
+micro-batch: the first update is made of one micro-batch, divided by four. With `i > 0 and` before
+it, the first window holds five. `count > 4` where `count >= 4` was meant makes every window hold
+five. Each of these updates has the wrong length, and windows no longer end where the epoch does.
+
+**Fix.** Count the micro-batches that are done, the present one included:
+`if (i + 1) % 4 == 0` where `i` starts at 0, `if count >= 4` where `count` was just raised.
+
+**When it is fine.** A gate that is not about accumulation, such as one update of the actor for
+every two of the critic, has its backward behind the gate as well, and is not reported.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from instep.rules.accumulation import (
+    closes_epoch,
+    counted,
+    is_end,
+    is_mixed,
+    judged,
+    sizes,
+    trained,
+    updates,
+    used_by_others,
+)
+from instep.rules.finding import Severity
+from instep.rules.reading import distinct, since_clear
+from instep.rules.view import report
+from instep.rules.window_mends import count_from_one
+from instep.trace import Backward, Step, Zero
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from instep.rules.finding import Finding, Fix
+    from instep.rules.source import Source
+    from instep.rules.view import View
+    from instep.trace import WindowRecord
+
+CODE = "INS204"
+NAME = "off-by-one-window"
+SUMMARY = "The gate counts from the wrong end: windows hold one micro-batch too many or too few."
+SEVERITY = Severity.ERROR
+
+BAD = """\
+import torch
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(10):
+    optimizer.zero_grad()
+    for i, (x, y) in enumerate(loader):
+        loss = torch.nn.functional.cross_entropy(model(x), y) / 4
+        loss.backward()
+        if i % 4 == 0:
+            optimizer.step()  # <- here
+            optimizer.zero_grad()
+"""
+
+GOOD = """\
+import torch
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(10):
+    optimizer.zero_grad()
+    for i, (x, y) in enumerate(loader):
+        size = min(4, len(loader) - i // 4 * 4)
+        loss = torch.nn.functional.cross_entropy(model(x), y) / size
+        loss.backward()
+        if (i + 1) % 4 == 0 or i + 1 == len(loader):
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def judge(view: View) -> Iterator[Finding]:
+    """Find gated steps whose windows inside an epoch do not have the size of the gate."""
+    loaders = trained(view)
+    yield from distinct(
+        _judge(view, optimizer, windows, loaders) for optimizer, windows in judged(view)
+    )
+
+
+def _judge(
+    view: View, optimizer: str, windows: tuple[WindowRecord, ...], loaders: frozenset[str | None]
+) -> Finding | None:
+    others = used_by_others(view, optimizer)
+    seen: list[tuple[int, WindowRecord, Step]] = []
+    for window, step in updates(windows):
+        if (step.every or 0) < 2 or not window.kept:
+            continue
+        if is_mixed(window, others):
+            return None
+        if _crosses(window, loaders):
+            continue
+        size = _size(window, step)
+        if size is None:
+            return None
+        if size < (step.every or 0) and closes_epoch(windows, window.index, loaders):
+            continue  # what is left of the epoch, on purpose
+        seen.append((size, window, step))
+    off = _off([(size, step.every or 0) for size, _, step in seen])
+    if off is None:
+        return None
+    _, window, step = next(entry for entry in seen if entry[0] == off)
+    prefix = "" if step.every_is_literal else f"with a gate of {step.every}, "
+    return report(
+        sys.modules[__name__],
+        step,
+        f"{prefix}{_message([size for size, *_ in seen], off, step.every or 0)}.",
+        severity=Severity.ERROR if step.every_is_literal else Severity.WARNING,
+        related=[(window.kept[0], "the backward of the window")],
+        evidence=[*window.kept, *(zero for w in windows for zero in w.of(Zero))],
+    )
+
+
+def _crosses(window: WindowRecord, loaders: frozenset[str | None]) -> bool:
+    """Say whether an epoch ends between the backwards of a window and its step."""
+    events = since_clear(window)
+    first = next(at for at, event in enumerate(events) if isinstance(event, Backward))
+    return any(is_end(event, loaders) for event in events[first:])
+
+
+def _size(window: WindowRecord, step: Step) -> int | None:
+    """Return the size of a window in what its gate counts; None if that is not clear."""
+    found = sizes(window)
+    if step.every in found:
+        return step.every
+    return found.pop() if len(found) == 1 else None
+
+
+def _off(seen: list[tuple[int, int]]) -> int | None:
+    """Return the size that windows have in place of their gate's; None if they are right."""
+    wrong = [(size, every) for size, every in seen if size != every]
+    found = [size for size, _ in seen]
+    if not wrong or len(set(wrong)) > 1 or max(found) == 1:  # all 1: no accumulation
+        return None
+    off, every = wrong[0]
+    if off not in {1, every - 1, every + 1} or (off == 1 and every not in found):
+        return None
+    return off if found[0] == off or set(found[1:]) == {off} else None
+
+
+def _message(found: list[int], off: int, every: int) -> str:
+    if found[0] != off:
+        return f"every window after the first holds {counted(off)} instead of {every}"
+    if every in found:
+        return f"the first window holds {counted(off)} and the others hold {every}"
+    if len(found) > 1:
+        return f"every window holds {counted(off)} instead of {every}"
+    return f"the first window holds {counted(off)} instead of {every}"
+
+
+def mend(finding: Finding, source: Source) -> Iterator[Fix]:
+    """Count the batch that the gate stands behind."""
+    step = source.statement_at(finding.place)
+    if step is not None:
+        yield from count_from_one(source, step)

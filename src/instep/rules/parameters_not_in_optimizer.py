@@ -1,0 +1,141 @@
+"""INS502 parameters-not-in-optimizer
+
+The loss comes from several models, one of which no optimizer holds. Its gradients are computed at
+every backward, cost time and memory, and are never used: the model stays as it was initialised,
+while everything around it learns to live with a random layer. They are not cleared by
+`optimizer.zero_grad()` either, so they grow.
+
+**Fix.** Hand the parameters of all trained models to the optimizer:
+`torch.optim.Adam([*encoder.parameters(), *decoder.parameters()])`, or
+`optimizer.add_param_group({"params": head.parameters()})`.
+
+**When it is fine.** If the model is meant to stay as it is, say so: `model.requires_grad_(False)`
+saves the work of its gradients, and `model.eval()` turns dropout off. Either silences this rule.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING
+
+from instep.rules.finding import Severity
+from instep.rules.reading import distinct, is_part, names
+from instep.rules.view import report, spelled
+from instep.trace import Backward, Created, Mode, Opaque, Rebound, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from instep.rules.finding import Finding
+    from instep.rules.view import View
+
+CODE = "INS502"
+NAME = "parameters-not-in-optimizer"
+SUMMARY = "A model that the loss comes from is held by no optimizer, so it is never trained."
+SEVERITY = Severity.WARNING
+
+BAD = """\
+import torch
+
+encoder = torch.nn.Linear(784, 32)
+decoder = torch.nn.Linear(32, 784)
+optimizer = torch.optim.Adam(decoder.parameters(), lr=1e-3)
+for x in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(decoder(encoder(x)), x)
+    loss.backward()  # <- here
+    optimizer.step()
+"""
+
+GOOD = """\
+import torch
+
+encoder = torch.nn.Linear(784, 32)
+decoder = torch.nn.Linear(32, 784)
+optimizer = torch.optim.Adam([*encoder.parameters(), *decoder.parameters()], lr=1e-3)
+for x in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(decoder(encoder(x)), x)
+    loss.backward()
+    optimizer.step()
+"""
+
+# Networks that measure or guide, and are not trained although nobody froze them.
+_GUIDE = re.compile(
+    r"vgg|lpips|percept|inception|teacher|target|reward|(?<![a-z])(?:ema|clip|ref)(?![a-z])",
+    re.IGNORECASE,
+)
+
+
+def judge(view: View) -> Iterator[Finding]:
+    """Find models beside trained ones that no optimizer holds."""
+    held = _held(view)
+    if held is None or any(isinstance(event, Opaque) for event in view.events):
+        return
+    yield from distinct(_judge(view, held))
+
+
+def _judge(view: View, held: frozenset[str]) -> Iterator[Finding | None]:
+    stepped = {event.optimizer for event in view.events if isinstance(event, Step)}
+    evaluated: set[str | None] = set()
+    for event in view.events:
+        match event:
+            case Mode(training=False):
+                evaluated.add(event.model)
+            case Mode():
+                evaluated.discard(event.model)
+            case Backward(models=tuple(models)) if not stepped.isdisjoint(event.optimizers or ()):
+                # Among trained models, one that is not was forgotten; alone, it may be attacked,
+                # inverted or searched through.
+                left = [m for m in models if m not in evaluated and _is_left_out(view, m, held)]
+                if left and any(_is_held(model, held) for model in models):
+                    yield _report(view, event, left)
+
+
+def _held(view: View) -> frozenset[str] | None:
+    """Return the models that optimizers hold at any time; None if one is not known."""
+    held: set[str] = set()
+    for event in view.events:
+        if isinstance(event, Created) and event.role == "optimizer":
+            models = names(event.facts.get("models"))
+            if models is None:
+                return None
+            held.update(models)
+    known = {id_ for id_, facts in view.facts.items() if facts["role"] == "optimizer"}
+    return frozenset(held) if known.issuperset(view.windows) else None
+
+
+def _is_held(model: str, held: frozenset[str]) -> bool:
+    return any(is_part(model, one) or is_part(one, model) for one in held)
+
+
+def _is_left_out(view: View, model: str, held: frozenset[str]) -> bool:
+    facts = view.facts.get(model, {})
+    if facts.get("type") is None or facts.get("frozen") or facts.get("distributed"):
+        return False
+    if _GUIDE.search(model) or _GUIDE.search(str(facts["type"])) or _is_held(model, held):
+        return False
+    # Under another name it may be part of what is held.
+    renamed = (e for e in view.events if isinstance(e, Rebound) and model in {e.was, e.now})
+    return not any(renamed)
+
+
+def _report(view: View, backward: Backward, left: list[str]) -> Finding | None:
+    made = [
+        event
+        for event in view.events
+        if isinstance(event, Created) and (event.role == "optimizer" or event.id in left)
+    ]
+    model = spelled(left[0])
+    return report(
+        sys.modules[__name__],
+        backward,
+        f"`{model}` is held by no optimizer, so it is never trained although the loss comes "
+        "from it.",
+        related=[
+            (event, "not held by an optimizer" if event.id in left else "optimizer made here")
+            for event in made
+        ],
+        evidence=made,
+    )

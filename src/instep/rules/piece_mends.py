@@ -1,0 +1,73 @@
+"""One update per batch in place of one per piece: what stands in the loop over the pieces moves."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from instep.rules.counting import pieces
+from instep.rules.edits import insert, move, replace
+from instep.rules.mending import evidence, offer, statements
+from instep.rules.spelling import called
+from instep.rules.window_mends import divided
+from instep.trace import Backward, Zero
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from instep.rules.edits import Edits
+    from instep.rules.finding import Finding, Fix
+    from instep.rules.source import Loop, Source
+
+_CLOSES = {"unscale_", "clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "update"}
+_SEQUENCES = {"split", "chunk", "tensor_split", "unbind", "list", "tuple", "hsplit", "vsplit"}
+_NAMES = ("patches", "pieces", "parts")
+
+
+def step_after_pieces(finding: Finding, source: Source) -> Iterator[Fix]:
+    """Clear before the loop over the pieces, step after it, and take their mean."""
+    step = source.statement_at(finding.place)
+    loop = next(iter(source.loops(step)), None) if step is not None else None
+    if step is None or loop is None:
+        return
+    clears = [
+        statement
+        for statement in statements(source, evidence(finding, Zero))
+        if statement in loop.body
+    ]
+    closing = [s for s in loop.body if s is source.child_of(loop, step) or _closes(s)]
+    cleared: Edits | None = move(source, clears, loop) if clears else ()
+    stepped = move(source, closing, loop, after=True)
+    title = "clear before the pieces and step after them"
+    sized = _size(source, loop)
+    if sized is not None:
+        size, naming = sized
+        calls = [source.call_at(event.place) for event in evidence(finding, Backward)]
+        mean = [None if call is None else divided(source, call, size) for call in calls]
+        whole = f"{title}, and divide by their number"
+        yield from offer(whole, naming, cleared, stepped, *mean, is_safe=False)
+    yield from offer(title, cleared, stepped, is_safe=False)
+
+
+def _closes(statement: ast.stmt) -> bool:
+    return any(isinstance(n, ast.Call) and called(n) in _CLOSES for n in ast.walk(statement))
+
+
+def _size(source: Source, loop: Loop) -> tuple[str, Edits | None] | None:
+    """Return the number of pieces as code, with edits that give them a name if they have none."""
+    size = pieces(source, loop)
+    if size is not None:
+        return size, ()
+    iterated = getattr(loop, "iter", None)
+    while isinstance(iterated, ast.Call) and called(iterated) in {"zip", "enumerate", "tqdm"}:
+        iterated = iterated.args[0] if iterated.args else None
+    if not isinstance(iterated, ast.Call) or called(iterated) not in _SEQUENCES:
+        return None
+    taken = {n.id for n in ast.walk(source.scope(loop)) if isinstance(n, ast.Name)}
+    name = next((name for name in _NAMES if name not in taken), None)
+    if name is None:
+        return None
+    named = insert(source, loop, f"{name} = {source.code(iterated)}")
+    if named is None or "\n" in source.code(iterated):
+        return None
+    return f"len({name})", (*named, *replace(iterated, name))

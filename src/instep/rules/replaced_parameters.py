@@ -1,0 +1,144 @@
+"""INS503 replaced-parameters
+
+A layer or model was replaced after the optimizer was made. An optimizer holds the parameters it was
+given, not the model: it goes on updating the old ones, which nothing uses any more, while the new
+ones are never trained. The loss may still fall, because the rest of the model learns around it.
+
+Moving or casting a model (`model.to(device)`, `model.half()`) keeps its parameters and is not
+meant. Replacing a head, wrapping a layer in `weight_norm` or building the model again is.
+
+**Fix.** Replace first, make the optimizer afterwards; or hand the new parameters over with
+`optimizer.add_param_group({"params": model.head.parameters()})`.
+
+**When it is fine.** If the new layer is not meant to be trained: freeze it
+(`requires_grad_(False)`).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from instep.rules.finding import Severity
+from instep.rules.reading import distinct, is_part, names
+from instep.rules.view import report, spelled
+from instep.trace import Backward, Created, Opaque, Rebound, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from instep.rules.finding import Finding
+    from instep.rules.view import View
+    from instep.trace import Event
+
+CODE = "INS503"
+NAME = "replaced-parameters"
+SUMMARY = "Parameters were replaced after the optimizer was made, so the new ones are not trained."
+SEVERITY = Severity.ERROR
+
+BAD = """\
+import torch
+import torchvision
+
+model = torchvision.models.resnet18()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model.fc = torch.nn.Linear(512, 5)  # <- here
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+"""
+
+GOOD = """\
+import torch
+import torchvision
+
+model = torchvision.models.resnet18()
+model.fc = torch.nn.Linear(512, 5)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def judge(view: View) -> Iterator[Finding]:
+    """Find replacements of what an optimizer holds, with updates after them."""
+    yield from distinct(
+        _judge(view, at, event)
+        for at, event in enumerate(view.events)
+        if isinstance(event, Rebound) and event.parameters
+    )
+
+
+def _judge(view: View, at: int, rebound: Rebound) -> Finding | None:
+    if any(rebound.now in (names(facts.get("models")) or ()) for facts in view.facts.values()):
+        return None  # handed over as a group of its own
+    holders: dict[str, Created] = {}
+    for event in view.events[:at]:
+        if isinstance(event, Created) and event.role == "optimizer":
+            holders.pop(event.id, None)
+            if any(_held(rebound, model) for model in names(event.facts.get("models")) or ()):
+                holders[event.id] = event
+    after = view.events[at + 1 :]
+    if not holders or _is_handed_over(rebound, after):
+        return None
+    for optimizer, made in holders.items():
+        step = _trained(optimizer, rebound, after)
+        if step is not None:
+            return report(
+                sys.modules[__name__],
+                rebound,
+                f"`{spelled(rebound.name)}` is replaced after `{spelled(optimizer)}` was made, "
+                "which goes on updating the old parameters: the new ones are never trained.",
+                related=[(made, "optimizer made here"), (step, "stepped here")],
+                evidence=[made, step],
+            )
+    return None
+
+
+def _held(rebound: Rebound, model: str) -> bool:
+    """Say whether an optimizer that holds a model holds what was replaced, or a part of it."""
+    # `was` may be the whole that a layer was replaced in: its other parts are not concerned.
+    inside = rebound.was is not None and is_part(rebound.was, model)
+    return inside or is_part(rebound.name, model) or is_part(model, rebound.name)
+
+
+def _concerns(rebound: Rebound, model: str) -> bool:
+    return any(
+        is_part(name, model) or is_part(model, name)
+        for name in (rebound.was, rebound.name)
+        if name is not None
+    )
+
+
+def _is_handed_over(rebound: Rebound, after: Sequence[Event]) -> bool:
+    """Say whether the new parameters may reach an optimizer later, or are frozen."""
+    for event in after:
+        match event:
+            case Opaque():
+                return True
+            case Created(role="optimizer"):
+                models = names(event.facts.get("models"))
+                if models is None or any(_concerns(rebound, model) for model in models):
+                    return True
+            case Created(role="model") if event.facts.get("frozen"):
+                if event.id == rebound.now or _concerns(rebound, event.id):
+                    return True
+    return False
+
+
+def _trained(optimizer: str, rebound: Rebound, after: Sequence[Event]) -> Step | None:
+    """Return the first step of an optimizer that follows a backward through the new parameters."""
+    used = False
+    for event in after:
+        match event:
+            case Backward():
+                models = event.models or ()
+                used = used or any(m == rebound.now or _concerns(rebound, m) for m in models)
+            case Step() if used and event.optimizer == optimizer:
+                return event
+    return None

@@ -1,0 +1,124 @@
+"""INS402 scheduler-per-micro-batch
+
+Gradients are accumulated over several micro-batches, but the scheduler is stepped at every one of
+them. A schedule whose length is given in updates then runs as many times too fast as a window has
+micro-batches. With four, a warm-up of 1,000 updates is over after 250, and the learning rate has
+decayed to its end when a quarter of the training is done; a cosine then rises again, and a
+one-cycle schedule raises an error.
+
+**Fix.** Step the scheduler once per update: right behind `optimizer.step()`, inside the same gate.
+
+**When it is fine.** If the length of the schedule was itself given in micro-batches
+(`total_steps=epochs * len(loader)`), it ends in the right place. Stepping it once per update with
+`total_steps=updates` says the same with fewer surprises. Schedulers that a framework has prepared
+(`accelerator.prepare(scheduler)`) skip the micro-batches themselves and are not reported.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from instep.rules.finding import Severity
+from instep.rules.mending import evidence, moves, statements
+from instep.rules.reading import distinct, is_managed, sure_size
+from instep.rules.schedulers import may_count_calls
+from instep.rules.view import report, spelled
+from instep.trace import Schedule, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from instep.rules.finding import Finding, Fix
+    from instep.rules.source import Source
+    from instep.rules.view import View
+    from instep.trace import WindowRecord
+
+CODE = "INS402"
+NAME = "scheduler-per-micro-batch"
+SUMMARY = "The scheduler is stepped at every micro-batch, so the schedule runs too fast."
+SEVERITY = Severity.WARNING
+
+BAD = """\
+import torch
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=1000)
+for update in range(1000):
+    for micro in range(4):
+        x, y = next(batches)
+        loss = torch.nn.functional.cross_entropy(model(x), y) / 4
+        loss.backward()
+        scheduler.step()  # <- here
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+GOOD = """\
+import torch
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=1000)
+for update in range(1000):
+    for micro in range(4):
+        x, y = next(batches)
+        loss = torch.nn.functional.cross_entropy(model(x), y) / 4
+        loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    scheduler.step()
+"""
+
+
+def judge(view: View) -> Iterator[Finding]:
+    """Find schedulers that move on about as often as there are micro-batches."""
+    if not is_managed(view):
+        for optimizer, windows in view.windows.items():
+            closed = [window for window in windows if window.closed_by == "step"]
+            if closed and not view.is_opaque(optimizer):
+                yield from distinct(_judge(view, closed, windows))
+
+
+def _judge(
+    view: View, closed: Sequence[WindowRecord], windows: Sequence[WindowRecord]
+) -> Iterator[Finding | None]:
+    if any(backward.optimizers is None for window in windows for backward in window.backwards):
+        return
+    # The short window at the end of an epoch says nothing about the size that was meant.
+    sizes = Counter(window.micro_batches for window in closed)
+    size = sizes.most_common(1)[0][0]
+    done = sum(window.micro_batches for window in windows)
+    moves: dict[tuple[str | None, object], list[Schedule]] = {}
+    for window in windows:
+        for event in window.of(Schedule):
+            if event.optimizer is not None and may_count_calls(view, event):
+                moves.setdefault((event.scheduler, event.place), []).append(event)
+    for events in moves.values():
+        if size > 1 and len(events) > 1 and len(events) >= 0.75 * done:
+            yield _report(view, closed, size, events[0])
+
+
+def _report(
+    view: View, closed: Sequence[WindowRecord], size: int, schedule: Schedule
+) -> Finding | None:
+    window = next(window for window in closed if window.micro_batches == size)
+    times = sure_size(view, window)
+    fast = "as many times" if times is None else f"{times} times"
+    often = "at every micro-batch" if times is None else f"{times} times per update"
+    name = spelled(schedule.scheduler or "scheduler")
+    return report(
+        sys.modules[__name__],
+        schedule,
+        f"`{name}` is stepped {often} of `{spelled(window.optimizer)}`, "
+        f"so a schedule that counts updates runs {fast} too fast.",
+        related=[(window.steps[0], "updated here"), (window.kept[-1], "backward here")],
+        evidence=[window.steps[0], *window.kept],
+    )
+
+
+def mend(finding: Finding, source: Source) -> Iterator[Fix]:
+    """Move the schedule to where the update is."""
+    schedule = source.statement_at(finding.place)
+    for step in statements(source, evidence(finding, Step)):
+        yield from moves(source, "step the scheduler once per update", schedule, step, after=True)

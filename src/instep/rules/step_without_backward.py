@@ -1,0 +1,137 @@
+"""INS104 step-without-backward
+
+An optimizer steps although no backward has filled its gradients since its last step. If they were
+not cleared, the same gradients are applied a second time. If they were, parameters without a
+gradient are skipped, and with gradients filled with zeros only momentum and weight decay move
+them. Common causes are a step written twice (`scaler.step(optimizer)` and `optimizer.step()`), a
+step of the wrong optimizer, and gradients that `torch.autograd.grad` returned and nobody stored.
+
+**Fix.** Delete the second step, or step the optimizer whose loss was backpropagated.
+
+**When it is fine.** A step before training starts, or in a loop that only shows what a schedule
+does, changes nothing and is not reported.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from instep.rules.accumulation import judged, quoted, updates
+from instep.rules.finding import Severity
+from instep.rules.reading import distinct, is_part, names
+from instep.rules.view import report
+from instep.trace import Assumed, Backward, Created, Forward, GradEdited
+from instep.trace.gradients import clears
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from instep.rules.finding import Finding
+    from instep.rules.view import View
+    from instep.trace import Event, Step, WindowRecord
+
+CODE = "INS104"
+NAME = "step-without-backward"
+SUMMARY = "An optimizer steps although no backward has filled its gradients since its last step."
+SEVERITY = Severity.WARNING
+
+BAD = """\
+import torch
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+    optimizer.step()  # <- here
+"""
+
+GOOD = """\
+import torch
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+"""
+
+
+def judge(view: View) -> Iterator[Finding]:
+    """Find steps whose window has no backward."""
+    yield from distinct(_findings(view))
+
+
+def _findings(view: View) -> Iterator[Finding | None]:
+    for optimizer, windows in judged(view):
+        first = next((w for w in windows if w.closed_by == "step" and w.backwards), None)
+        for window, step in updates(windows):
+            if _is_filled(window):
+                continue
+            if first is None:
+                if window.index > 0 and _is_forgotten(view, windows):
+                    yield _report_forgotten(optimizer, step)
+            elif window.index > first.index:  # before that there is nothing to apply
+                yield _report(optimizer, windows[window.index - 1], window, step)
+
+
+def _is_forgotten(view: View, windows: tuple[WindowRecord, ...]) -> bool:
+    """Say whether a loop surely trains, but never fills the gradients of this optimizer.
+
+    A loop that only steps shows what a schedule does. Where a model runs and other losses are
+    backpropagated, one of them may reach it on a way that was not seen; where a condition was
+    assumed, its other side may hold the backward.
+    """
+    facts = view.facts.get(windows[0].optimizer, {})
+    models = names(facts.get("models"))
+    if not models or not facts.get("written") or view.trace.of(Assumed):
+        return False
+    if any(_is_filled(window) for window in windows[1:]):
+        return False
+    runs = any(
+        is_part(forward.model, model) or is_part(model, forward.model)
+        for forward in view.trace.of(Forward)
+        for model in models
+        if forward.model is not None
+    )
+    return runs != bool(view.trace.of(Backward))
+
+
+def _report_forgotten(optimizer: str, step: Step) -> Finding | None:
+    return report(
+        sys.modules[__name__],
+        step,
+        f"{quoted([optimizer])} steps, but no backward ever fills its gradients.",
+    )
+
+
+def _is_filled(window: WindowRecord) -> bool:
+    # Gradients may be put there by hand; a new optimizer may find those of the old one.
+    return any(
+        isinstance(event, GradEdited) or (isinstance(event, Created) and event.role == "optimizer")
+        for event in window.events
+    ) or bool(window.backwards)
+
+
+def _report(
+    optimizer: str, before: WindowRecord, window: WindowRecord, step: Step
+) -> Finding | None:
+    name = quoted([optimizer])
+    clear: Event | None = next((event for event in window.events if clears(event)), None)
+    what = (
+        f"{name} steps a second time on gradients that a step has used already"
+        if clear is None
+        else f"{name} steps although no backward has followed since its gradients were cleared"
+    )
+    return report(
+        sys.modules[__name__],
+        step,
+        f"{what}.",
+        related=[*((s, "stepped before here") for s in before.steps), (clear, "cleared here")],
+        evidence=[*before.steps, *([] if clear is None else [clear])],
+    )

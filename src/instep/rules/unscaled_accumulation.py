@@ -1,0 +1,144 @@
+"""INS201 unscaled-accumulation
+
+A window adds up the gradients of several micro-batches, but each loss is already a mean over its
+own micro-batch. The sum of four means is four times the mean over the four: the update is as if the
+learning rate were four times larger, and it changes whenever the number of micro-batches does.
+Gradient clipping then starts at a quarter of its limit. Adam hides most of it, but not the
+clipping, the weight decay's balance or the first steps.
+
+**Fix.** Divide the loss by the number of micro-batches of the window before the backward:
+`loss = loss / accumulation_steps`. If they differ in size (padded tokens, a short last batch),
+divide a sum of losses by the number of items in the whole window instead.
+
+**When it is fine.** If the loss is a sum and not a mean, if the gradients are divided before the
+step, or if the sum is what you want and the learning rate was chosen for it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from instep.rules.accumulation import (
+    counted,
+    fact,
+    is_close,
+    is_mixed,
+    is_sum,
+    judged,
+    pieces,
+    quoted,
+    sizes,
+    updates,
+    used_by_others,
+)
+from instep.rules.finding import Severity
+from instep.rules.mending import evidence, offer, step_statement
+from instep.rules.patches import are_pieces
+from instep.rules.reading import distinct
+from instep.rules.view import report
+from instep.rules.window_mends import divided, window_size
+from instep.trace import Backward, Zero
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from instep.rules.finding import Finding, Fix
+    from instep.rules.source import Source
+    from instep.rules.view import View
+    from instep.trace import Step, WindowRecord
+
+CODE = "INS201"
+NAME = "unscaled-accumulation"
+SUMMARY = "Mean losses of several micro-batches are added up and not divided by their number."
+SEVERITY = Severity.ERROR
+
+BAD = """\
+import torch
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for update in range(1000):
+    optimizer.zero_grad()
+    for micro in range(4):
+        x, y = next(batches)
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()  # <- here
+    optimizer.step()
+"""
+
+GOOD = """\
+import torch
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for update in range(1000):
+    optimizer.zero_grad()
+    for micro in range(4):
+        x, y = next(batches)
+        loss = torch.nn.functional.cross_entropy(model(x), y) / 4
+        loss.backward()
+    optimizer.step()
+"""
+
+
+def judge(view: View) -> Iterator[Finding]:
+    """Find windows whose micro-batches all have the factor 1."""
+    yield from distinct(_findings(view))
+
+
+def _findings(view: View) -> Iterator[Finding | None]:
+    for optimizer, windows in judged(view):
+        others = used_by_others(view, optimizer)
+        for window, step in updates(windows):
+            if not is_mixed(window, others):
+                yield _judge(view, window, step)
+
+
+def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
+    found = _size(view, window, step)
+    if found is None or not _is_undivided(view, window):
+        return None
+    size, severity = found
+    noun = "micro-batch" if step.every or not pieces(window) else "piece"
+    backward = window.kept[0]
+    given = "" if step.every_is_literal else f"with {counted(size, noun)} in a window, "
+    return report(
+        sys.modules[__name__],
+        backward,
+        f"{given}the update of {quoted([window.optimizer])} is {size} times that of the mean over "
+        f"{counted(size, noun)}.",
+        severity=severity,
+        related=[(step, "stepped here")],
+        evidence=[*window.kept[1:], step, *window.of(Zero)],
+    )
+
+
+def _size(view: View, window: WindowRecord, step: Step) -> tuple[int, Severity] | None:
+    """Return the micro-batches that were surely meant as one window, and how sure that is."""
+    found = sizes(window)
+    if step.every is not None and step.every > 1:
+        size = step.every if step.every in found else max(found, default=0)
+        return (size, Severity.ERROR) if size > 1 else None
+    drawn = pieces(window)
+    if len(drawn) > 1 and all(are_pieces(view, piece) for piece in drawn):
+        size = window.micro_batches
+        return (size, Severity.WARNING) if size > 1 and size == len(drawn) else None
+    return None
+
+
+def _is_undivided(view: View, window: WindowRecord) -> bool:
+    kept = window.kept
+    if any(is_sum(view, backward) or fact(view, backward, "coupled") for backward in kept):
+        return False
+    return all(is_close(b.factor, 1.0) for b in kept) and is_close(window.factor_sum, len(kept))
+
+
+def mend(finding: Finding, source: Source) -> Iterator[Fix]:
+    """Divide every loss of the window by the number that its gate or its loop names."""
+    places = {event.place for event in evidence(finding, Backward)}
+    calls = [source.call_at(place) for place in places]
+    backward = source.statement_at(finding.place)
+    step = None if backward is None else step_statement(source, finding, backward)
+    size = None if backward is None or step is None else window_size(source, backward, step)
+    if size is not None:
+        edits = [None if call is None else divided(source, call, size) for call in calls]
+        yield from offer(f"divide the loss by `{size}`", *edits)

@@ -1,0 +1,127 @@
+"""INS306 unscaled-backward
+
+`scaler.step(optimizer)` divides the gradients by the loss scale before the update, but this
+backward was never multiplied by it. The update is too small by that factor, 65536 at the start by
+default: the loss hardly moves. Where one loss of several is scaled and another is not, the two
+are added with weights that differ by the same factor. If no loss at all goes through the scaler,
+its first step raises an `AssertionError`, except without a GPU, where it switches itself off.
+
+**Fix.** `scaler.scale(loss).backward()` for every loss whose optimizer is stepped by the scaler.
+
+**When it is fine.** Training in bfloat16 needs no scaler: step the optimizer directly, or make the
+scaler with `enabled=False`; then nothing is reported.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from instep.rules.edits import replace, replace_bracketed
+from instep.rules.finding import Severity
+from instep.rules.mending import evidence, offer, scaler_name
+from instep.rules.reading import distinct, is_hidden, is_managed, since_clear
+from instep.rules.scaling import may_scale
+from instep.rules.spelling import receiver
+from instep.rules.view import report, spelled
+from instep.rules.window_mends import backpropagated
+from instep.trace import Backward, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from instep.rules.finding import Finding, Fix
+    from instep.rules.source import Source
+    from instep.rules.view import View
+    from instep.trace import WindowRecord
+
+CODE = "INS306"
+NAME = "unscaled-backward"
+SUMMARY = "The step goes through a scaler, but the loss did not."
+SEVERITY = Severity.ERROR
+
+BAD = """\
+import torch
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cuda")
+for x, y in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+    loss.backward()  # <- here
+    scaler.step(optimizer)
+    scaler.update()
+"""
+
+GOOD = """\
+import torch
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler("cuda")
+for x, y in loader:
+    optimizer.zero_grad()
+    with torch.autocast("cuda", dtype=torch.float16):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+
+
+def judge(view: View) -> Iterator[Finding]:
+    """Find unscaled backwards in updates that a scaler makes."""
+    if not is_managed(view):
+        found = (_judge(view, w) for windows in view.windows.values() for w in windows)
+        yield from distinct(finding for findings in found for finding in findings)
+
+
+def _judge(view: View, window: WindowRecord) -> Iterator[Finding | None]:
+    step = next(iter(window.steps), None)
+    if step is None or step.optimizer is None or step.scaler is None:
+        return
+    if not may_scale(view, step.scaler) or is_hidden(since_clear(window)):
+        return
+    scaled = [backward for backward in window.kept if backward.scaled]
+    ever = any(isinstance(event, Backward) and event.scaled is not False for event in view.events)
+    for backward in window.kept:
+        if backward.scaled is False and backward.optimizers is not None:
+            yield report(
+                sys.modules[__name__],
+                backward,
+                _message(spelled(step.scaler), window, mixed=bool(scaled), ever=ever),
+                related=[*((other, "scaled here") for other in scaled), (step, "stepped here")],
+                evidence=[step, *scaled],
+            )
+
+
+def _message(scaler: str, window: WindowRecord, *, mixed: bool, ever: bool) -> str:
+    if mixed:
+        return (
+            f"this loss does not go through `{scaler}`, so beside the scaled ones it hardly "
+            f"counts in the update of `{spelled(window.optimizer)}`."
+        )
+    if not ever:
+        return (
+            f"no loss goes through `{scaler}`, so its first step raises where it is enabled "
+            f"and `{spelled(window.optimizer)}` is never updated."
+        )
+    return (
+        f"this loss does not go through `{scaler}`, which still divides its gradients by the loss "
+        f"scale: the update of `{spelled(window.optimizer)}` is that many times too small."
+    )
+
+
+def mend(finding: Finding, source: Source) -> Iterator[Fix]:
+    """Send the loss through the scaler that steps."""
+    call = source.call_at(finding.place)
+    loss = None if call is None else backpropagated(call)
+    for step in evidence(finding, Step):
+        scaler = scaler_name(source, step.place)
+        if loss is not None and scaler is not None:
+            scaled = f"{scaler}.scale({source.code(loss)})"
+            is_receiver = call is not None and loss is receiver(call)
+            edits = (
+                replace_bracketed(source, loss, scaled) if is_receiver else replace(loss, scaled)
+            )
+            yield from offer(f"scale the loss with `{scaler}`", edits)

@@ -1,0 +1,63 @@
+"""All rules over one trace, and which finding stands where two have one cause."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from instep.rules.registry import rulebook
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from instep.rules.finding import Finding
+    from instep.rules.view import View
+    from instep.trace import Place
+
+# A rule, and those whose findings it explains where both name a common place: mending its
+# finding removes the other. Order matters for chains only, and there are none.
+EXPLAINS: dict[str, frozenset[str]] = {
+    # The clear that comes too early is the one too many; and while most micro-batches are lost,
+    # the last ones of an epoch are not worth a word.
+    "INS102": frozenset({"INS106", "INS202"}),
+    "INS105": frozenset({"INS106"}),  # the optimizer cleared twice is cleared in another's place
+    "INS204": frozenset({"INS202"}),  # windows that end one too late never end with the epoch
+    "INS402": frozenset({"INS401"}),  # a schedule at every micro-batch also runs before the step
+}
+
+
+def judge_all(view: View, codes: Collection[str] | None = None) -> list[Finding]:
+    """Return what the rules of these codes find, each cause once; None: all rules.
+
+    A rule that is not asked for still explains: ignoring off-by-one-window must not turn its
+    findings into leftover-window.
+    """
+    rules = rulebook()
+    wanted = rules.keys() if codes is None else rules.keys() & set(codes)
+    needed = wanted | {code for code, explained in EXPLAINS.items() if explained & wanted}
+    found = {code: list(rules[code].judge(view)) for code in rules if code in needed}
+    kept = [
+        finding
+        for code in found
+        if code in wanted
+        for finding in found[code]
+        if not _is_explained(finding, found)
+    ]
+    return sorted(kept, key=_position)
+
+
+def _is_explained(finding: Finding, found: dict[str, list[Finding]]) -> bool:
+    return any(
+        finding.code in explained and not _places(finding).isdisjoint(_places(cause))
+        for code, explained in EXPLAINS.items()
+        for cause in found.get(code, ())
+    )
+
+
+def _places(finding: Finding) -> set[Place]:
+    """Return the places that a finding is about; the evidence holds more than that."""
+    return {finding.place, *(related.place for related in finding.related)}
+
+
+def _position(finding: Finding) -> tuple[str, int, int, int, str]:
+    place = finding.place
+    return (place.path, place.cell or 0, place.line, place.column or 0, finding.code)

@@ -1,0 +1,94 @@
+"""What a rule is given: one trace, its windows, and the words to report a mistake with."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from instep.rules.finding import Finding, Related, Severity
+from instep.trace import Opaque, windows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from types import ModuleType
+
+    from instep.trace import Event, Fact, Trace, WindowRecord
+
+
+class View:
+    """One trace as the rules read it. What is computed is computed once for all of them.
+
+    >>> from instep.trace import Backward, Step, Trace
+    >>> view = View(Trace([Backward(("sgd",)), Step("sgd"), Backward(("sgd",)), Step("sgd")]))
+    >>> [window.carried for window in view.windows["sgd"]]
+    [0, 1]
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.events: tuple[Event, ...] = tuple(trace)
+
+    @property
+    def facts(self) -> Mapping[str, Mapping[str, Fact]]:
+        """What is known about each id."""
+        return self.trace.facts
+
+    @cached_property
+    def windows(self) -> Mapping[str, tuple[WindowRecord, ...]]:
+        """The windows of every optimizer, by its id."""
+        return windows(self.events)
+
+    @cached_property
+    def opaque(self) -> frozenset[str] | None:
+        """Optimizers that something unknown happened to; None: all of them."""
+        touched: set[str] = set()
+        for event in self.events:
+            if isinstance(event, Opaque):
+                if event.optimizers is None:
+                    return None
+                touched.update(event.optimizers)
+        return frozenset(touched)
+
+    def is_opaque(self, optimizer: str) -> bool:
+        """Say whether something unknown happened to an optimizer, anywhere in the trace."""
+        return self.opaque is None or optimizer in self.opaque
+
+
+def spelled(id_: str) -> str:
+    """Return an id as the user's source spells it: two of one name differ after a "#".
+
+    >>> spelled("self.optimizer#2")
+    'self.optimizer'
+    """
+    return id_.partition("#")[0]
+
+
+def report(
+    rule: ModuleType,
+    event: Event,
+    message: str,
+    *,
+    severity: Severity | None = None,
+    related: Iterable[tuple[Event | None, str]] = (),
+    evidence: Iterable[Event] = (),
+) -> Finding | None:
+    """Return the finding of a rule at an event; None if nobody knows where the event was caused.
+
+    `related` are other events with what happened there ("cleared here"); those without a place,
+    at the finding's own place, or named twice are left out. `evidence` is for the rule's `mend`.
+    """
+    if event.place is None:
+        return None
+    shown: dict[object, Related] = {}
+    for other, label in related:
+        if other is not None and other.place is not None and other.place != event.place:
+            shown.setdefault((other.place, label), Related(other.place, label))
+    return Finding(
+        code=rule.CODE,
+        name=rule.NAME,
+        severity=rule.SEVERITY if severity is None else severity,
+        place=event.place,
+        message=message,
+        related=tuple(shown.values()),
+        evidence=(event, *evidence),
+    )

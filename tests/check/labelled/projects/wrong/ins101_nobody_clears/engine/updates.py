@@ -1,0 +1,2 @@
+def apply_gradients(optimizer):
+    optimizer.step()  # expect-one: INS101

@@ -1,0 +1,2 @@
+def clear(optimizer):
+    optimizer.zero_grad(set_to_none=True)

@@ -1,0 +1,81 @@
+import pytest
+
+from instep.rules import parameters_not_in_optimizer as rule
+from instep.trace import Created, Mode, Opaque, Rebound
+from tests.rules.lines import at, backward, judged, one, step, zero
+
+
+def model(name, **facts):
+    return at(1, Created(name, "model", {"type": "torch.nn.Linear"} | facts))
+
+
+def optimizer(*models, name="optimizer", **facts):
+    return at(3, Created(name, "optimizer", {"models": models} | facts))
+
+
+BOTH = [model("encoder"), model("decoder")]
+
+
+def loop(*models, **more):
+    return [zero(), backward(models=models or ("encoder", "decoder"), **more), step()] * 2
+
+
+def test_a_model_left_out():
+    severity, message = judged(rule, *BOTH, optimizer("decoder"), *loop())[10]
+    assert severity == "warning"
+    assert message.startswith("`encoder` is held by no optimizer, so it is never trained")
+
+
+def test_the_evidence():
+    finding = one(rule, *BOTH, optimizer("decoder"), *loop())
+    assert [getattr(e, "id", e.kind) for e in finding.evidence] == [
+        "backward",
+        "encoder",
+        "optimizer",
+    ]
+    assert {(r.place.line, r.label) for r in finding.related} == {
+        (1, "not held by an optimizer"),
+        (3, "optimizer made here"),
+    }
+
+
+def test_back_in_train_mode():
+    modes = [Mode("encoder", training=False), Mode("encoder", training=True)]
+    assert judged(rule, *BOTH, optimizer("decoder"), *modes, *loop()).keys() == {10}
+
+
+TARGET = [model("target_net"), model("decoder")]
+HELD = optimizer("decoder")
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        pytest.param([*BOTH, optimizer("encoder", "decoder"), *loop()], id="both"),
+        pytest.param([*BOTH, HELD, optimizer("encoder", name="b"), *loop()], id="two optimizers"),
+        pytest.param(
+            [model("net.encoder"), model("decoder"), optimizer("net", "decoder"),
+             *loop("net.encoder", "decoder")], id="as a part"),
+        pytest.param(
+            [model("net"), model("decoder"), optimizer("net.head", "decoder"),
+             *loop("net", "decoder")], id="in part"),
+        pytest.param([model("encoder", frozen=True), BOTH[1], HELD, *loop()], id="frozen"),
+        pytest.param([model("encoder", frozen=("w",)), BOTH[1], HELD, *loop()], id="half frozen"),
+        pytest.param([model("encoder", type=None), BOTH[1], HELD, *loop()], id="from elsewhere"),
+        pytest.param([model("encoder", distributed="ddp"), BOTH[1], HELD, *loop()], id="wrapped"),
+        pytest.param([*BOTH, HELD, Mode("encoder", training=False), *loop()], id="eval mode"),
+        pytest.param([*BOTH, at(3, Created("optimizer", "optimizer")), *loop()], id="unknown"),
+        pytest.param([*BOTH, HELD, *loop(), step(31, "b")], id="an optimizer from elsewhere"),
+        pytest.param([*BOTH, HELD, Opaque((), "f"), *loop()], id="opaque"),
+        pytest.param([*BOTH, HELD, Rebound("e", "encoder", "x"), *loop()], id="renamed"),
+        pytest.param([*BOTH, optimizer(), *loop("encoder")], id="an image is optimized"),
+        pytest.param([*BOTH, HELD, *loop(optimizers=())], id="no update"),
+        pytest.param([*BOTH, HELD, backward(models=None), step()], id="unknown models"),
+        pytest.param([*TARGET, HELD, *loop("target_net", "decoder")], id="a target network"),
+        pytest.param(
+            [model("a", type="torchvision.models.vgg16"), BOTH[1], HELD, *loop("a", "decoder")],
+            id="a perceptual loss"),
+    ],
+)  # fmt: skip
+def test_silent(events):
+    assert judged(rule, *events) == {}

@@ -1,0 +1,79 @@
+import pytest
+
+from instep.rules import replaced_parameters as rule
+from instep.trace import Created, Opaque, Rebound
+from tests.rules.lines import at, backward, judged, one, step, zero
+
+MODEL = at(1, Created("model", "model"))
+HEAD = at(5, Rebound("model.fc", "model", "model.fc#2", parameters=True))
+LOOP = [zero(), backward(models=("model",)), step()] * 2
+
+
+def optimizer(*models, name="optimizer"):
+    return at(3, Created(name, "optimizer", {"models": models}))
+
+
+def test_a_layer():
+    severity, message = judged(rule, MODEL, optimizer("model"), HEAD, *LOOP)[5]
+    assert severity == "error"
+    assert message == (
+        "`model.fc` is replaced after `optimizer` was made, which goes on updating the old "
+        "parameters: the new ones are never trained."
+    )
+
+
+def test_the_whole_model():
+    again = at(5, Rebound("model", "model", "model#2", parameters=True))
+    loop = [backward(optimizers=(), models=("model#2",)), step()]
+    assert judged(rule, MODEL, optimizer("model"), again, *loop).keys() == {5}
+    assert judged(rule, MODEL, optimizer("model.fc"), again, *loop).keys() == {5}
+
+
+def test_a_model_of_several():
+    again = at(5, Rebound("self.head", "self.head", "self.head#2", parameters=True))
+    loop = [backward(models=("self.net", "self.head#2")), step()]
+    assert judged(rule, optimizer("self.net", "self.head"), again, *loop).keys() == {5}
+
+
+def test_another_optimizer_does_not_help():
+    events = [optimizer("model"), HEAD, optimizer("other", name="b"), *LOOP]
+    assert judged(rule, *events).keys() == {5}
+
+
+def test_the_evidence():
+    finding = one(rule, MODEL, optimizer("model"), HEAD, *LOOP)
+    assert [e.kind for e in finding.evidence] == ["rebound", "created", "step"]
+    assert {r.place.line for r in finding.related} == {3, 30}
+
+
+MOVED = at(5, Rebound("model", "model", "model#2", parameters=False))
+UNKNOWN = at(5, Rebound("model", "model", "model#2"))
+FROZEN = Created("model.fc", "model", {"frozen": True})
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        pytest.param([HEAD, optimizer("model"), *LOOP], id="replaced first"),
+        pytest.param([optimizer("model"), HEAD, optimizer("model"), *LOOP], id="made again"),
+        pytest.param([optimizer("model"), HEAD, optimizer("model.fc", name="b"), *LOOP], id="two"),
+        pytest.param([optimizer("model"), HEAD, optimizer("model.fc#2"), *LOOP], id="new group"),
+        pytest.param(
+            [optimizer("model"), HEAD, Created("b", "optimizer"), *LOOP], id="unknown optimizer"
+        ),
+        pytest.param([optimizer("model", "model.fc#2"), HEAD, *LOOP], id="known from the start"),
+        pytest.param([optimizer("model"), MOVED, *LOOP], id="moved"),
+        pytest.param([optimizer("model"), UNKNOWN, *LOOP], id="unknown"),
+        pytest.param([optimizer("other"), HEAD, *LOOP], id="not held"),
+        pytest.param([optimizer("model.layer4"), HEAD, *LOOP], id="another layer is held"),
+        pytest.param([Created("optimizer", "optimizer"), HEAD, *LOOP], id="unknown models"),
+        pytest.param([optimizer("model"), HEAD, Opaque((), "f(optimizer)"), *LOOP], id="opaque"),
+        pytest.param([optimizer("model"), HEAD, FROZEN, *LOOP], id="frozen"),
+        pytest.param([optimizer("model"), *LOOP, HEAD], id="after the training"),
+        pytest.param([optimizer("model"), HEAD, step()], id="no backward"),
+        pytest.param([optimizer("model"), HEAD, backward(models=("b",)), step()], id="not used"),
+        pytest.param([optimizer("model"), HEAD, backward(models=None), step()], id="unknown use"),
+    ],
+)
+def test_silent(events):
+    assert judged(rule, *events) == {}

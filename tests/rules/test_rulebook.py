@@ -1,0 +1,75 @@
+"""What every rule must bring along, and the names that are fixed."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from instep.rules import Severity
+from instep.rules.registry import names, rulebook
+from instep.rules.view import View
+from instep.trace import Trace
+
+TABLE = {
+    "INS101": "missing-zero-grad", "INS102": "cleared-before-step", "INS103": "step-per-patch",
+    "INS104": "step-without-backward", "INS105": "wrong-optimizer-cleared",
+    "INS106": "cleared-twice", "INS201": "unscaled-accumulation", "INS202": "leftover-window",
+    "INS203": "mean-of-means", "INS204": "off-by-one-window", "INS205": "double-normalisation",
+    "INS206": "batchnorm-in-window", "INS207": "coupled-loss-split",
+    "INS301": "clip-inside-window", "INS302": "clip-after-step", "INS303": "clip-before-unscale",
+    "INS304": "scaler-without-update", "INS305": "scaler-bypassed",
+    "INS306": "unscaled-backward", "INS307": "double-unscale", "INS308": "deprecated-cuda-amp",
+    "INS401": "scheduler-before-step", "INS402": "scheduler-per-micro-batch",
+    "INS501": "grad-may-be-none", "INS502": "parameters-not-in-optimizer",
+    "INS503": "replaced-parameters", "INS601": "loss-graph-kept", "INS602": "zero-fill",
+    "INS603": "sync-every-micro-batch", "INS604": "train-mode-lost",
+}  # fmt: skip
+RULES = list(rulebook().values())
+MARK = "# <- here"
+
+
+def test_codes_and_names_are_those_of_the_table():
+    assert names() == TABLE
+    assert list(names()) == sorted(names())
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.NAME)
+class TestEveryRule:
+    def test_lies_in_the_file_of_its_name(self, rule):
+        assert rule.__name__ == f"instep.rules.{rule.NAME.replace('-', '_')}"
+
+    def test_has_a_page(self, rule):
+        title, blank, *page = rule.__doc__.strip().splitlines()
+        assert title == f"{rule.CODE} {rule.NAME}"
+        assert blank == ""
+        assert 8 <= len(page) <= 40
+
+    def test_has_a_summary_of_one_sentence(self, rule):
+        assert rule.SUMMARY.endswith(".")
+        assert "\n" not in rule.SUMMARY
+        assert rule.SUMMARY[0].isupper() or rule.SUMMARY[0] == "`"
+
+    def test_has_a_severity(self, rule):
+        assert isinstance(rule.SEVERITY, Severity)
+
+    def test_has_examples_that_parse(self, rule):
+        ast.parse(rule.BAD)
+        ast.parse(rule.GOOD)
+        assert rule.BAD.endswith("\n")
+        assert rule.GOOD.endswith("\n")
+        assert rule.BAD != rule.GOOD
+
+    def test_marks_one_line_to_change(self, rule):
+        marked = [line for line in rule.BAD.splitlines() if line.endswith(MARK)]
+        assert len(marked) == 1
+        assert marked[0].split("#")[0].strip()
+        assert MARK not in rule.GOOD
+
+    def test_finds_nothing_in_nothing(self, rule):
+        assert list(rule.judge(View(Trace()))) == []
+
+
+@pytest.mark.parametrize("part", ["CODE", "NAME", "SUMMARY", "BAD", "__doc__"])
+def test_no_two_rules_are_alike(part):
+    assert len({getattr(rule, part) for rule in RULES}) == len(RULES)

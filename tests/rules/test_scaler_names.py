@@ -1,0 +1,22 @@
+from instep.rules.scaler_names import scaler_near, updates_scaler
+from tests.rules.mends import Text
+
+TEXT = """\
+def train(self):
+    self.scaler.scale(loss).backward()
+    opt.step()
+    self.scaler.update()
+"""
+
+
+def test_the_scaler_of_a_function():
+    shown = Text(TEXT)
+    step = shown.statement("opt.step()")
+    assert scaler_near(shown.source, step) == "self.scaler"
+    assert updates_scaler(shown.source, "self.scaler", step)
+    assert not updates_scaler(shown.source, "scaler", step)
+
+
+def test_two_scalers_are_none():
+    shown = Text(TEXT + "    other.scale(loss)\n")
+    assert scaler_near(shown.source, shown.statement("opt.step()")) is None

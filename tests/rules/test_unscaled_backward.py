@@ -1,0 +1,69 @@
+import pytest
+
+from instep.rules import unscaled_backward as rule
+from instep.trace import Created, GradEdited, Opaque
+from tests.rules.lines import (
+    MANAGED,
+    SCALER,
+    O,
+    backward,
+    judged,
+    one,
+    scaled,
+    scaler_step,
+    step,
+    update,
+    zero,
+)
+
+END = [scaler_step(), update(), zero()]
+
+
+def plain(line=10, optimizers=O):
+    return backward(line, optimizers, scaled=False)
+
+
+def test_no_loss_is_scaled():
+    severity, message = judged(rule, SCALER, *[plain(), *END] * 2)[10]
+    assert severity == "error"
+    assert "no loss goes through `scaler`, so its first step raises" in message
+
+
+def test_the_loss_of_one_optimizer_is_not():
+    gan = [
+        plain(10, ("d",)),
+        scaler_step(30, "d"),
+        zero(40, ("g",)),
+        scaled(11, ("d", "g")),
+        scaler_step(31, "g"),
+        update(),
+        zero(41, ("d",)),
+    ]
+    found = judged(rule, SCALER, *gan * 2)
+    assert found.keys() == {10}
+    assert "the update of `d` is that many times too small" in found[10][1]
+
+
+def test_one_of_two_losses_is_not():
+    finding = one(rule, SCALER, scaled(), plain(11), *END)
+    assert finding.place.line == 11
+    assert "beside the scaled ones it hardly counts" in finding.message
+    assert [e.kind for e in finding.evidence] == ["backward", "step", "backward"]
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        pytest.param([SCALER, *[scaled(), *END] * 2], id="right"),
+        pytest.param([SCALER, plain(), step()], id="no scaler in the step"),
+        pytest.param([SCALER, backward(scaled=None), *END], id="unknown"),
+        pytest.param([SCALER, plain(optimizers=None), *END], id="unknown whose"),
+        pytest.param([Created("scaler", "scaler", {"enabled": False}), plain(), *END], id="off"),
+        pytest.param([SCALER, MANAGED, plain(), *END], id="managed"),
+        pytest.param([SCALER, plain(), Opaque(O, "f"), *END], id="opaque"),
+        pytest.param([SCALER, plain(), GradEdited(O), *END], id="multiplied by hand"),
+        pytest.param([SCALER, plain(), zero(), scaled(), *END], id="cleared before"),
+    ],
+)
+def test_silent(events):
+    assert judged(rule, *events) == {}
