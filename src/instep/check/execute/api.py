@@ -86,7 +86,10 @@ def by_name(
 ) -> Thing | None:
     """Return the thing that a constructor makes, judged by its name."""
     if roles.LOADER_CLASS.search(name):
-        return Loader(None)
+        loader = Loader(None)
+        size = kwargs.get("batch_size", args[1] if len(args) > 1 else None)
+        loader.batch = size if isinstance(size, int) else None
+        return loader
     if roles.SCHEDULER_CLASS.search(name) or (
         roles.SCHEDULER_MODULE.search(path.rpartition(".")[0]) and name[:1].isupper()
     ):
@@ -141,7 +144,7 @@ def loss(m: Machine, node: ast.AST, made: Criterion, inputs: list[Value]) -> Ten
     if found and not nets and not any(tensor.graph for tensor in found):
         result.graph = False
     result.reduction = made.reduction
-    result.ragged = made.ragged
+    result.ragged = True if any("(uneven)" in value.attrs for value in unknown) else made.ragged
     result.coupled = True if made.coupled or any(tensor.coupled for tensor in found) else None
     result.kind = made.kind
     return result

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from instep.check.execute import grads, numbers, tensors
 from instep.check.execute.program import Scope
 from instep.check.execute.values import (
+    Accelerator,
     Class,
     DictValue,
     Function,
@@ -52,6 +53,8 @@ def get(m: Machine, node: ast.AST, value: Value, name: str, scope: Scope) -> Val
         return _unknown(m, value, name, scope)
     if isinstance(value, Tensor):
         return tensors.attribute(m, node, value, name, scope)
+    if isinstance(value, Net) and value.kind == "Parameter" and name in {"grad", "data"}:
+        return get(m, node, Param(frozenset({value})), name, scope)
     if isinstance(value, Instance | Net | Super | Class):
         return member(m, node, value, name, scope)
     if isinstance(value, Param):
@@ -65,8 +68,10 @@ def get(m: Machine, node: ast.AST, value: Value, name: str, scope: Scope) -> Val
         return ListValue([Param(value.nets, optimizer=value)])
     if isinstance(value, Optimizer | Scheduler) and name == "optimizer":
         return value if isinstance(value, Optimizer) else (value.optimizer or m.unknown(node, scope))
-    if getattr(value, "role", "") == "accelerator" and name == "sync_gradients":
+    if isinstance(value, Accelerator) and name in {"sync_gradients", "is_sync_step"}:
         return value.syncs
+    if isinstance(value, Accelerator) and name == "gradient_accumulation_steps":
+        return value.steps
     if isinstance(value, Iterator | ListValue | DictValue):
         return Method(value, name)
     if isinstance(value, Thing):
@@ -189,6 +194,8 @@ def _rebound(
 def _bind_attribute(m: Machine, target: ast.Attribute, value: Value, scope: Scope) -> None:
     owner = tensors.unify(m.ev(target.value, scope))
     spelled = ast.unparse(target)
+    if isinstance(owner, Net) and owner.kind == "Parameter" and target.attr == "grad":
+        owner = Param(frozenset({owner}))
     if isinstance(owner, Param):
         grads.assign(m, target, owner, value, scope)
         return

@@ -6,7 +6,17 @@ import ast
 from typing import TYPE_CHECKING
 
 from instep.check.execute.decisions import Assumption, Undecided
-from instep.check.execute.machine import BREAK, CONTINUE, EXECUTE, RAISE, RETURN, Machine, Restart, truth
+from instep.check.execute.machine import (
+    BREAK,
+    CONTINUE,
+    EXECUTE,
+    MOST_EVERY,
+    RAISE,
+    RETURN,
+    Machine,
+    Restart,
+    truth,
+)
 from instep.check.execute.values import Gate, Mod
 
 if TYPE_CHECKING:
@@ -37,7 +47,7 @@ def test(
 def _see_gate(m: Machine, value: object) -> None:
     if isinstance(value, Gate | Mod):
         m.seen_gate = (value.every, value.literal)
-        if m.gate_matters:
+        if m.gate_matters and value.every <= MOST_EVERY:
             for loop in m.loops:
                 loop.moduli.add(value.every)
             if m.lengths.need(value.every):
@@ -50,10 +60,10 @@ def _connected(
     """`and`, `or`: what is known decides first, then as few decisions as possible."""
     ends = isinstance(node.op, ast.Or)  # the value that settles the whole
     conditions: list[Undecided] = []
+    settled = False
     for part in node.values:
         if isinstance(part, ast.BoolOp):
-            if test(m, part, scope, prefer=prefer, worth=worth) is ends:
-                return ends
+            settled = test(m, part, scope, prefer=prefer, worth=worth) is ends or settled
             continue
         value = m.ev(part, scope)
         _see_gate(m, value)
@@ -65,8 +75,10 @@ def _connected(
                 conditions.append(found)
                 continue
             found = known
-        if found is ends:
-            return ends
+        # The others are looked at all the same: a gate among them says how long loops must run.
+        settled = settled or found is ends
+    if settled:
+        return ends
     for condition in conditions[:-1]:
         # All but the last do not settle it, so that the last one can go either way.
         m.decisions.decide(condition, not ends, worth=worth)

@@ -17,7 +17,7 @@ from instep.check.execute import (
 from instep.check.execute.machine import Exhausted, Lengths, Machine, Restart
 from instep.check.execute.program import Module, Project, Scope
 from instep.check.execute.settle import Settler
-from instep.check.execute.values import Class, Function, Instance, Net, Unknown, Value
+from instep.check.execute.values import Class, Function, Instance, Net, Optimizer, Unknown, Value
 
 if TYPE_CHECKING:
     from instep.check.execute.decisions import Assumption
@@ -168,12 +168,18 @@ class Runner:
         function = self._function(m, entry, scope)
         if function is None:
             return
-        times = 2 if _has_loop(entry.code) else 1
         if entry.name == "training_step" and isinstance(function.bound, Net):
             self._training_steps(m, entry, function, scope)
             return
         args = self._arguments(m, function)
-        for _ in range(times):
+        before = len(m.notes)
+        calls.invoke(m, entry.code, function, list(args), {}, scope)
+        makes = any(
+            note.kind == "made" and isinstance(note.data["thing"], Optimizer)
+            for note in m.notes[before:]
+        )
+        if _has_loop(entry.code) and not makes and not m.epochal:
+            # One epoch of somebody else's loop over epochs: what it leaves behind meets the next.
             m.serial += 1
             calls.invoke(m, entry.code, function, list(args), {}, scope)
 
@@ -237,6 +243,7 @@ class Runner:
             bound = Function(initial.code, initial.scope, bound=made, owner=initial.owner)
             before = len(m.notes)
             calls.invoke(m, cls.code, bound, self._arguments(m, bound), {}, scope)
+            m.epochal = False
             m.notes[before:] = [n for n in m.notes[before:] if n.kind in {"made", "mode", "called"}]
             m.covered.discard(id(initial.code))
 

@@ -32,6 +32,8 @@ PLAIN = 3
 """Iterations of a loop in which nothing hangs on a count."""
 EPOCHS = 2
 _MOST_THINGS = 16
+UNEVEN = "(uneven)"
+"""Marks pieces of which the last one is shorter."""
 
 
 @dataclass
@@ -91,7 +93,10 @@ def _spelled(node: ast.AST) -> str:
 
 def _batch(m: Machine, node: ast.AST, origin: Thing | None, scope: Scope) -> Unknown:
     drawn = getattr(origin, "drawn", None) or origin
-    return m.unknown(node, scope, "batch", drawn=drawn)
+    made = m.unknown(node, scope, "batch", drawn=drawn)
+    if origin is not None and UNEVEN in origin.attrs:
+        made.attrs[UNEVEN] = True
+    return made
 
 
 def _iterated(m: Machine, node: ast.AST, value: Iterator, scope: Scope) -> Source:
@@ -212,6 +217,7 @@ def _iterate(m: Machine, node: ast.For, source: Source, loop: Loop, scope: Scope
     if source.bound is not None and numbers.number(source.bound) is not None:
         loop.length = source.length
     signal: int | None = None
+    gates = 0
     if loop.kind == "loader" and loop.length is None:
         loop.length = source.length if source.length is not None else m.lengths.length
     while planned is None or index < planned:
@@ -224,8 +230,8 @@ def _iterate(m: Machine, node: ast.For, source: Source, loop: Loop, scope: Scope
         if signal in {BREAK, RETURN, RAISE}:
             break
         signal = None
-        if index == 1:
-            planned = _plan(m, node, source, loop)
+        if index == 1 or (planned is not None and len(loop.moduli) != gates):
+            planned, gates = _plan(m, node, source, loop), len(loop.moduli)
             loop.length = planned
     if signal is None:
         _end(m, node, loop, index, source, scope)
@@ -249,6 +255,7 @@ def _plan(m: Machine, node: ast.For, source: Source, loop: Loop) -> int:
     short = m.lengths.length + m.lengths.shift
     gated = bool(loop.moduli)
     if loop.nested and loop.kind == "range":
+        m.epochal = m.epochal or loop.outer is None
         # What goes round a loop over data counts epochs, unless a gate hangs on it.
         most = short if gated and not _is_epoch(node) else EPOCHS
         return min(most, length) if length is not None else most
@@ -331,6 +338,7 @@ def _while(m: Machine, node: ast.While, scope: Scope) -> int | None:
                 break
             if loop is not None and index == 1:
                 short = m.lengths.length + m.lengths.shift
+                m.epochal = m.epochal or (loop.nested and loop.outer is None)
                 most = EPOCHS if loop.nested and not loop.moduli else PLAIN
                 most = short * EPOCHS if loop.moduli and not loop.nested else most
     finally:

@@ -31,6 +31,8 @@ BREAK, CONTINUE, RETURN, RAISE = 1, 2, 3, 4
 EVALUATE: dict[type[ast.AST], Evaluate] = {}
 EXECUTE: dict[type[ast.AST], Execute] = {}
 MOST_DEPTH = 14
+MOST_EVERY = 64
+"""Windows of more micro-batches than this are not followed to their end."""
 
 
 class Exhausted(Exception):
@@ -51,7 +53,7 @@ class Lengths:
 
     def need(self, every: int) -> bool:
         """Take note of a gate's number; true if loaders must become longer for it."""
-        if every in self.moduli or not 2 <= every <= 64:
+        if every in self.moduli or not 2 <= every <= MOST_EVERY:
             return False
         self.moduli.add(every)
         old = self.length
@@ -115,6 +117,7 @@ class Machine:
         self.idents = 0
         self.seen_gate: tuple[int, bool] | None = None  # in the condition that is being tested
         self.gate_matters = False  # and events hang on it
+        self.epochal = False  # a loop over epochs was seen
         self.counting = False  # and it resets what it counts
         self.hung = False  # that condition could not be known
 

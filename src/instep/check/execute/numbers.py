@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from instep.check.execute.decisions import Undecided
+from instep.check.execute.machine import MOST_EVERY
 from instep.check.execute.values import (
     Gate,
     Grad,
@@ -135,9 +136,13 @@ def _modulo(m: Machine, node: ast.AST, left: Value, right: Value, scope: Scope) 
         # Nobody knows where this counter stands; it does count, so it counts how often it is asked.
         value = m.sites.get(id(node), 0) + 1
         m.sites[id(node)] = value
+    shown = divisor
+    if divisor > MOST_EVERY:
+        # Something that happens every thousand iterations must happen in the few that are run.
+        divisor, sure = 2, False
     rest = Mod(value % divisor)
-    rest.every, rest.literal, rest.sure = divisor, literal, sure
-    if not sure:
+    rest.every, rest.literal, rest.sure = shown, literal, sure
+    if not sure and shown <= MOST_EVERY:
         for loop in m.loops:
             loop.unsure = True
     return rest

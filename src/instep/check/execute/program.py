@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
-from instep.check.execute.scan import WANTED, Scan
+from instep.check.execute.scan import Scan
 from instep.check.sources import read_units
 from instep.check.units import Unit
 
@@ -140,9 +141,10 @@ class Project:
 
 
 def _worth_following(text: str) -> bool:
-    return WANTED.search(text) is not None and text.count("\n") <= _MOST_LINES
+    return _RELATED.search(text) is not None and text.count("\n") <= _MOST_LINES
 
 
+_RELATED = re.compile(r"backward\(|zero_grad|\.step\(|clip_grad|optim|[Ll]oss|accum|scaler")
 _OUTSIDE = frozenset(
     {"torch", "numpy", "os", "sys", "math", "time", "random", "json", "argparse", "transformers",
      "torchvision", "accelerate", "lightning", "pytorch_lightning", "deepspeed", "apex", "timm",

@@ -68,6 +68,10 @@ class Settler:
         self.ids: dict[int, str] = {}
         self.taken: set[str] = set()
         self.created: dict[str, Created] = {}
+        self.now = 0
+        self.born: dict[Optimizer, int] = {}
+        self.gone: dict[Optimizer, int] = {}
+        self.sites: dict[int, Optimizer] = {}
         self.events: list[Event | _Later] = []
         self.optimizers: dict[Optimizer, None] = {}
         self.unsure = any(
@@ -97,9 +101,9 @@ class Settler:
 
     def trace(self) -> Trace:
         """Return the trace."""
-        for note in self.m.notes:
-            self._collect(note)
-        for note in self.m.notes:
+        for at, note in enumerate(self.m.notes):
+            self._collect(at, note)
+        for self.now, note in enumerate(self.m.notes):
             if note.kind == "made":
                 self.events.append(_Later(note.data["thing"]))
                 continue
@@ -132,8 +136,18 @@ class Settler:
                     events.append(created)
         return events
 
-    def _collect(self, note: Note) -> None:
-        """Find every optimizer that the path knows, before anything is said about one."""
+    def _collect(self, at: int, note: Note) -> None:
+        """Find every optimizer that the path knows, and from when to when there is it: one that is
+        made where another one was made takes its place.
+        """
+        if note.kind == "made" and isinstance(note.data["thing"], Optimizer):
+            made = note.data["thing"]
+            self.born[made] = at
+            before = self.sites.get(id(note.node))
+            if before is not None:
+                self.gone[before] = at
+            self.sites[id(note.node)] = made
+            return
         for value in note.data.values():
             for inner in value if isinstance(value, list) else (value,):
                 if isinstance(inner, Optimizer):
@@ -189,7 +203,12 @@ class Settler:
 
     def owners(self, nets: frozenset[Net] | None) -> tuple[str, ...] | None:
         """Return the optimizers that hold parameters of these models; None if not known."""
-        every = list(self.optimizers)
+        every = [
+            optimizer
+            for optimizer in self.optimizers
+            if self.born.get(optimizer, 0) <= self.now
+            and self.now < self.gone.get(optimizer, len(self.m.notes))
+        ]
         if not every:
             return ()
         if nets is None:

@@ -49,9 +49,32 @@ def _expression(m: Machine, node: ast.Expr, scope: Scope) -> int | None:
 
 
 def _assign(m: Machine, node: ast.Assign, scope: Scope) -> int | None:
+    if isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add):
+        if len(node.targets) == 1 and _same(node.targets[0], node.value.left):
+            return _grown(m, node, node.value, scope)
     value = m.ev(node.value, scope)
     for target in node.targets:
         attributes.assign(m, target, value, scope)
+    return None
+
+
+def _same(one: ast.expr, other: ast.expr) -> bool:
+    if isinstance(one, ast.Name):
+        return isinstance(other, ast.Name) and one.id == other.id
+    return isinstance(one, ast.Attribute) and ast.unparse(one) == ast.unparse(other)
+
+
+def _grown(m: Machine, node: ast.Assign, sum_: ast.BinOp, scope: Scope) -> int | None:
+    """`total = total + loss` is `total += loss`."""
+    target = node.targets[0]
+    old, value = m.ev(sum_.left, scope), m.ev(sum_.right, scope)
+    new = numbers.binary(m, sum_, sum_.op, old, value, scope)
+    added = tensors.unify(value)
+    if isinstance(added, Tensor) and added.graph:
+        _keeps(m, node, target, old, added, new, scope)
+    if isinstance(new, int) and not isinstance(new, bool):
+        new = Tick(new)
+    _rebind(m, target, new, scope)
     return None
 
 
@@ -100,7 +123,7 @@ def _rebind(m: Machine, target: ast.expr, value: Value, scope: Scope) -> None:
 
 def _keeps(
     m: Machine,
-    node: ast.AugAssign,
+    node: ast.AugAssign | ast.Assign,
     target: ast.expr,
     old: Value,
     added: Tensor,

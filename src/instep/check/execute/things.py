@@ -43,6 +43,7 @@ NET_METHODS = frozenset(
 _SAME_NET = frozenset(
     {"to", "cuda", "cpu", "half", "float", "double", "bfloat16", "apply", "share_memory", "module"}
 )
+UNEVEN = "(uneven)"
 _NOTHING = frozenset({"state_dict", "load_state_dict", "register_buffer", "get_scale", "is_enabled"})
 
 
@@ -96,7 +97,7 @@ def become(
     short = roles.last(value.known_as)
     uses = scope.module.scan.uses.get(short, set())
     made: Any = None
-    if name == "backward" and not args:
+    if name == "backward" and (not args or roles.CRITERION.search(short)):
         made = tensors.as_tensor(m, value, node)
     elif name == "zero_grad":
         is_net = ("step" not in uses and roles.MODEL.search(short)) or (
@@ -164,6 +165,12 @@ def _of_unknown(
         return value
     if name in {"sum", "numel", "ne", "size"}:
         made = m.unknown(node, scope, "sum()" if name == "sum" else "", value.drawn)
+        return made
+    if name == "split" and args and value.drawn is not None:
+        made = m.unknown(node, scope, "", value.drawn)
+        size = getattr(value.drawn, "batch", None)
+        if isinstance(size, int) and isinstance(args[0], int) and args[0] > 0 and size % args[0]:
+            made.attrs[UNEVEN] = True
         return made
     if name in {"get", "pop"} and args and isinstance(args[0], str):
         at = f".get({args[0]!r})"
@@ -236,6 +243,9 @@ def _tensor(
     scope: Scope,
 ) -> Value:
     if name == "backward":
+        if args and args[0] is not None:
+            tensor = tensors.copy(m, tensor, node)
+            tensor.parts = None  # it is multiplied by a gradient that came from elsewhere
         backward(m, node, tensor, scope, limited="inputs" in kwargs)
         return None
     return tensors.method(m, node, tensor, name, [*args, *kwargs.values()], scope)

@@ -216,12 +216,13 @@ class Grad(Thing):
 class Loader(Thing):
     """Where batches come from."""
 
-    __slots__ = ("drop_last", "length")
+    __slots__ = ("batch", "drop_last", "length")
     role = "loader"
 
     def __init__(self, name: str | None, length: int | None = None) -> None:
         super().__init__(name)
         self.length = length  # batches, where the source says
+        self.batch: int | None = None  # items in a batch, where the source says
         self.drop_last: bool | None = None
 
 
