@@ -61,6 +61,8 @@ def test_flags():
     text = LOOP.format(gate="last = (i + 1) % n == 0\n    if last: optimizer.step()")
     shown, gate = gate_in(text)
     assert shown.source.code(gate.test) == "(i + 1) % n == 0"
+    guard = text.replace("if last: ", "if not last: continue\n    ")
+    assert gate_in(guard)[1].is_passed
     twice = text + "    last = False\n"
     assert gate_in(twice)[1] is None
 

@@ -2,7 +2,8 @@
 
 from functools import partial
 
-from instep.rules.mending import lifted, meeting
+from instep.rules.mending import meeting
+from instep.rules.moving import lifted
 from instep.trace import (
     Backward,
     Called,
@@ -191,7 +192,7 @@ def test_the_window_rules_use_the_gate():
     assert off == text.replace("if i %", "if (i + 1) %")
     left = first("leftover_window", off, (step, "optimizer.step()"))
     assert "== 0 or i + 1 == len(xs):" in left
-    assert "/ min(4, len(xs) - i // 4 * 4))" in left
+    assert "    size = min(4, len(xs) - i // 4 * 4)\n    (f(x) / size)" in left
 
 
 def test_a_clip_moves_before_the_step():
@@ -242,6 +243,16 @@ def test_unscale_before_the_clip():
     ) == text.replace("clip", "scaler.unscale_(opt)\nclip")
 
 
+def test_unscale_only_where_there_is_a_scaler():
+    text = lines(
+        "clip(ps)", "if scaler is not None:", "  scaler.step(opt)", "else:", "  opt.step()"
+    )
+    events = [(clip, "clip(ps)"), (step, "scaler.step(opt)")]
+    assert first("clip_before_unscale", text, *events) == (
+        "if scaler is not None:\n  scaler.unscale_(opt)\n" + text
+    )
+
+
 def test_a_clip_of_two_optimizers_needs_both_unscaled():
     text = lines("clip(ps)", "scaler.step(a)", "scaler.step(b)")
     found = first(
@@ -287,6 +298,7 @@ def test_one_unscaling_is_enough():
         "for i, x in enumerate(xs):",
         "    scaler.unscale_(optimizer)",
         "    if (i + 1) % 4 == 0:",
+        "        clip_(ps)",
         "        scaler.step(optimizer)",
     )
     twice = (unscale, "scaler.unscale_(optimizer)")
@@ -294,6 +306,7 @@ def test_one_unscaling_is_enough():
         "for i, x in enumerate(xs):",
         "    if (i + 1) % 4 == 0:",
         "        scaler.unscale_(optimizer)",
+        "        clip_(ps)",
         "        scaler.step(optimizer)",
     )
 
@@ -323,6 +336,32 @@ def test_schedules_follow_updates():
         )
 
 
+def test_schedules_of_epochs_stay_out_of_the_batches():
+    text = lines(
+        "for epoch in range(9):",
+        "    scheduler.step()",
+        "    for x in xs:",
+        "        opt.step()",
+        "    test()",
+    )
+    events = [(schedule, "scheduler.step()"), (step, "opt.step()")]
+    assert first("scheduler_before_step", text, *events) == lines(
+        "for epoch in range(9):",
+        "    for x in xs:",
+        "        opt.step()",
+        "    scheduler.step()",
+        "    test()",
+    )
+
+
+def test_schedules_of_several_follow_all_updates():
+    text = lines("for s in ss:", "    s.step()", "for o in os:", "    o.step()", "log()")
+    events = [(schedule, "s.step()"), (step, "o.step()")]
+    assert first("scheduler_before_step", text, *events) == lines(
+        "for o in os:", "    o.step()", "for s in ss:", "    s.step()", "log()"
+    )
+
+
 def test_losses_are_kept_without_their_graph():
     kept = partial(LossKept, "loss", into="total", outlives=True)
     assert first("loss_graph_kept", "total += loss\n", (kept, "total += loss")) == (
@@ -333,7 +372,11 @@ def test_losses_are_kept_without_their_graph():
 def test_zeros_are_not_written():
     code = "opt.zero_grad(set_to_none=False)"
     assert first("zero_fill", f"{code}  # é\n", (zero, code)) == "opt.zero_grad()  # é\n"
-    assert first("zero_fill", "p.grad.zero_()\n", (zero, "p.grad.zero_()")) is None
+    filled = lines("if g:", "    p.grad.detach_()", "    p.grad.zero_()  # é")
+    assert first("zero_fill", filled, (zero, "p.grad.zero_()")) == lines(
+        "if g:", "    p.grad = None  # é"
+    )
+    assert first("zero_fill", "p.grad.fill_(0)\n", (zero, "p.grad.fill_(0)")) is None
 
 
 EPOCHS = lines(
@@ -364,6 +407,77 @@ def test_train_mode_comes_back():
     assert first("train_mode_lost", inside, lost, forward) == inside.replace(
         "test()\n", "test()\n        net.train()\n"
     )
+
+
+def test_train_mode_comes_back_from_another_function():
+    text = lines(
+        "def test(m):",
+        "    m.eval()",
+        "    return m(1)",
+        "def train(net):",
+        "    for epoch in range(9):",
+        "        for x in xs:",
+        "            f(net(x))",
+        "        test(net)",
+    )
+    events = [
+        (partial(Mode, "net", training=False), "m.eval()"),
+        (partial(Forward, "net"), "net(x)"),
+    ]
+    assert first("train_mode_lost", text, *events) == text.replace(
+        "        for x", "        net.train()\n        for x"
+    )
+
+
+HELPER = lines(
+    "class T:",
+    "    def reset(self):",
+    '        """Why."""',
+    "        self.opt.zero_grad()",
+    "    def learn(self):",
+    "        loss.backward()",
+    "        self.reset()",
+    "        self.opt.step()",
+)
+
+
+def test_the_call_of_a_helper_moves_for_it():
+    events = [(zero, "self.opt.zero_grad()"), (step, "self.opt.step()")]
+    assert first("cleared_before_step", HELPER, *events) == HELPER.replace(
+        "        self.reset()\n        self.opt.step()\n",
+        "        self.opt.step()\n        self.reset()\n",
+    )
+    # A helper that does more, or is called twice, stays where it is.
+    more = HELPER.replace("        self.opt.zero", "        log()\n        self.opt.zero")
+    twice = HELPER + "        self.reset()\n"
+    for text in (more, twice):
+        found = candidates("cleared_before_step", text, *events)
+        assert not any(one.count("self.opt.step()\n        self.reset()") for one in found[:-1])
+
+
+METHODS = lines(
+    "class T:",
+    "    def back(self, loss):",
+    "        loss.backward()",
+    "        clip(self.ps, {limit})",
+    "    def update(self):",
+    "        self.opt.step()",
+)
+
+
+def test_what_belongs_to_an_object_moves_between_its_methods():
+    events = [(backward, "loss.backward()"), (step, "self.opt.step()")]
+    text = METHODS.format(limit=1.0)
+    assert first("clip_inside_window", text, (clip, "clip(self.ps, 1.0)"), *events) == lines(
+        "class T:",
+        "    def back(self, loss):",
+        "        loss.backward()",
+        "    def update(self):",
+        "        clip(self.ps, 1.0)",
+        "        self.opt.step()",
+    )
+    local = METHODS.format(limit="loss")
+    assert not candidates("clip_inside_window", local, (clip, "clip(self.ps, loss)"), *events)
 
 
 def test_statements_lift_out_of_branches_only():

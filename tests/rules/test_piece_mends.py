@@ -56,5 +56,7 @@ def test_pieces_get_a_name_where_they_need_one():
         "    for patch in patches:",
     ]
     unknown = first("step_per_patch", PIECES.format(iterated="cut(image)"), *PIECE_EVENTS)
-    assert "/ len" not in unknown
+    assert "    patches = list(cut(image))" in unknown
     assert unknown.endswith("    opt.step()\n    log()\n")
+    taken = PIECES.format(iterated="cut(image, patches, pieces, parts)")
+    assert "/ len" not in first("step_per_patch", taken, *PIECE_EVENTS)

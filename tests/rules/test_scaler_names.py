@@ -20,3 +20,14 @@ def test_the_scaler_of_a_function():
 def test_two_scalers_are_none():
     shown = Text(TEXT + "    other.scale(loss)\n")
     assert scaler_near(shown.source, shown.statement("opt.step()")) is None
+
+
+def test_a_scaler_of_another_method():
+    shown = Text(
+        "class T:\n    def b(self):\n        self.s.scale(l)\n    def c(self):\n        o.step()\n"
+    )
+    step = shown.statement("o.step()")
+    assert scaler_near(shown.source, step) == "self.s"
+    assert not updates_scaler(shown.source, "self.s", step)
+    local = Text("def b():\n    s.scale(l)\ndef c():\n    o.step()\n")
+    assert scaler_near(local.source, local.statement("o.step()")) is None

@@ -145,5 +145,6 @@ def _count(code: str, judgement: Judgement) -> int:
 def _is_better(code: str, before: Judgement, after: Judgement) -> bool:
     less = _count(code, after) < _count(code, before)
     blind = Counter(u.reason for u in after.unjudged) - Counter(u.reason for u in before.unjudged)
-    seen = after.loops >= before.loops and not blind
+    # Paths may become fewer, since a branch may go; but something must still be seen.
+    seen = bool(after.loops) >= bool(before.loops) and not blind
     return less and seen and not _more(before.findings, after.findings)

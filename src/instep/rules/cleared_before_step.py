@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 from instep.rules.accumulation import counted, judged, quoted, updates, used_by_others
 from instep.rules.deletion import delete
 from instep.rules.finding import Severity
-from instep.rules.mending import carried, loop_apart, moves, offer, step_statement
+from instep.rules.mending import loop_apart, offer, step_statement
+from instep.rules.moving import carried, moves
 from instep.rules.reading import distinct, is_part, names
 from instep.rules.view import report
 from instep.trace import Backward, Drawn, EpochEnd, GradEdited, GradRead

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 from instep.rules.accumulation import quoted
 from instep.rules.deletion import delete
 from instep.rules.finding import Severity
-from instep.rules.mending import carried, offer
+from instep.rules.mending import offer
+from instep.rules.moving import carried
 from instep.rules.reading import distinct, is_managed
 from instep.rules.view import report
 from instep.trace import Backward, Drawn, EpochEnd, GradEdited, Opaque, Step, Zero

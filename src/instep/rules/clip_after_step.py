@@ -20,7 +20,8 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from instep.rules.finding import Severity
-from instep.rules.mending import evidence, moves, statements, step_statement
+from instep.rules.mending import evidence, statements, step_statement
+from instep.rules.moving import moves
 from instep.rules.reading import distinct, is_managed, only_measures
 from instep.rules.view import report, spelled
 from instep.trace import Backward, Clip, Event, Step, Zero

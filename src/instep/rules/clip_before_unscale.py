@@ -18,8 +18,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from instep.rules.finding import Severity
-from instep.rules.mending import evidence, inserts, moves, optimizer_name, scaler_name, steps_of
+from instep.rules.mending import evidence
+from instep.rules.moving import inserts, moves
 from instep.rules.reading import distinct, is_hidden, is_managed, only_measures
+from instep.rules.scaler_names import unscaling
 from instep.rules.scaling import may_scale, scaler_of
 from instep.rules.view import report, spelled
 from instep.trace import Backward, Clip, Step, Unscale
@@ -123,13 +125,7 @@ def mend(finding: Finding, source: Source) -> Iterator[Fix]:
     for unscale in evidence(finding, Unscale):
         late = source.statement_at(unscale.place)
         yield from moves(source, "unscale before the clip", late, clip)
-    names: dict[str, None] = {}
-    for step in evidence(finding, Step):
-        optimizer, scaler = optimizer_name(source, step.place), scaler_name(source, step.place)
-        if optimizer is not None and scaler is not None:
-            names[f"{scaler}.unscale_({optimizer})"] = None
-            for other in finding.evidence[0].touches() or ():
-                if steps_of(source, other, clip):
-                    names[f"{scaler}.unscale_({spelled(other)})"] = None
-    if names:
-        yield from inserts(source, "unscale before the clip", "\n".join(names), clip)
+    steps = [step.place for step in evidence(finding, Step)]
+    others = [spelled(name) for name in finding.evidence[0].touches() or ()]
+    for code in unscaling(source, clip, steps, others):
+        yield from inserts(source, "unscale before the clip", code, clip)

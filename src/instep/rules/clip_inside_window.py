@@ -22,7 +22,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from instep.rules.finding import Severity
-from instep.rules.mending import moves, step_statement
+from instep.rules.mending import step_statement
+from instep.rules.moving import moves
 from instep.rules.reading import distinct, is_managed, only_measures, sure_size
 from instep.rules.view import report, spelled
 from instep.trace import Backward, Clip

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 
 from instep.rules.deletion import delete
 from instep.rules.finding import Severity
-from instep.rules.mending import carried, moves, offer, step_statement
+from instep.rules.mending import offer, step_statement
+from instep.rules.moving import carried, first_of_close, moves
 from instep.rules.reading import distinct, is_managed
 from instep.rules.scaling import may_scale
 from instep.rules.view import report, spelled
@@ -128,7 +129,8 @@ def mend(finding: Finding, source: Source) -> Iterator[Fix]:
         return
     if finding.evidence[1].place == finding.place:
         step = step_statement(source, finding, unscale)
-        yield from moves(source, "unscale once, right before the step", unscale, step)
+        first = None if step is None else first_of_close(source, step)
+        yield from moves(source, "unscale once per update", unscale, first)
         return
     for statement in carried(source, unscale, source.tree):
         yield from offer("remove the second unscaling", delete(source, statement))

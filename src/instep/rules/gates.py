@@ -36,7 +36,7 @@ class Gate:
 
 def gate_of(source: Source, node: ast.AST) -> Gate | None:
     """Return the gate that a node stands behind in its innermost loop."""
-    tests = [(_written(source, test, node), holds) for test, holds in _tests(source, node)]
+    tests = [_written(source, test, node, holds=holds) for test, holds in _tests(source, node)]
     for read in (_modulo, _threshold):
         for test, is_passed in tests:
             for part, holds in _parts(test, holds=is_passed):
@@ -69,17 +69,24 @@ def _tests(source: Source, node: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
         below = above
 
 
-def _written(source: Source, test: ast.expr, node: ast.AST) -> ast.expr:
+def _written(
+    source: Source, test: ast.expr, node: ast.AST, *, holds: bool
+) -> tuple[ast.expr, bool]:
     """Return what a flag stands for, if it is set once in the same function."""
-    if not isinstance(test, ast.Name):
-        return test
+    match test:
+        case ast.Name(id=name):
+            flag, is_set = name, holds
+        case ast.UnaryOp(op=ast.Not(), operand=ast.Name(id=name)):
+            flag, is_set = name, not holds
+        case _:
+            return test, holds
     values = [
         statement.value
         for statement in ast.walk(source.scope(node))
         if isinstance(statement, ast.Assign)
-        and any(isinstance(to, ast.Name) and to.id == test.id for to in statement.targets)
+        and any(isinstance(to, ast.Name) and to.id == flag for to in statement.targets)
     ]
-    return values[0] if len(values) == 1 else test
+    return (values[0], is_set) if len(values) == 1 else (test, holds)
 
 
 def _parts(test: ast.expr, *, holds: bool) -> Iterator[tuple[ast.expr, bool]]:

@@ -48,7 +48,7 @@ from instep.rules.reading import distinct
 from instep.rules.view import report
 from instep.rules.window_mends import close_last_window
 from instep.trace import Backward, EpochEnd, Step, Zero, windows_of
-from instep.trace.gradients import clears
+from instep.trace.gradients import clears, count_micro_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,11 +122,19 @@ def _findings(view: View) -> Iterator[Finding | None]:
             continue
         gated = _Gated(view, optimizer, windows, gate, loaders)
         uncleared = _uncleared(gated)
+        if not any(_own(whole, others) > 1 for whole in uncleared.values()):
+            continue  # what the gate closes begins behind it: nothing is accumulated
         for window in windows:
             whole = uncleared.get(_closing(window))
             if window.certain and whole is not None and whole.leftover:
                 yield _leftover(gated, window, whole)
         yield from _short(gated)
+
+
+def _own(window: WindowRecord, others: frozenset[int]) -> int:
+    """Count the micro-batches whose loss is this optimizer's own."""
+    events = (e for e in window.events if not (isinstance(e, Backward) and id(e) in others))
+    return count_micro_batches(events)
 
 
 def _closing(window: WindowRecord) -> int | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, TypeVar
 
-from instep.rules.edits import insert, move
 from instep.rules.finding import Fix
 from instep.rules.spelling import called, receiver
 from instep.rules.view import spelled
@@ -24,9 +23,7 @@ if TYPE_CHECKING:
     from instep.trace import Place
 
 _E = TypeVar("_E", bound=Event)
-_LIFTED = (ast.If, ast.With, ast.AsyncWith, ast.Try)
 _NAMES = (ast.Name, ast.Attribute, ast.Subscript)
-_CARRIES = (ast.If, ast.For, ast.With)
 
 
 def offer(title: str, *edits: Edits | None, is_safe: bool = True) -> Iterator[Fix]:
@@ -49,85 +46,6 @@ def statements(source: Source, events: Iterable[Event]) -> list[ast.stmt]:
     """Return the statements behind events, as far as they are in this source."""
     found = (source.statement_at(event.place) for event in events)
     return list(dict.fromkeys(statement for statement in found if statement is not None))
-
-
-def lifted(source: Source, statement: ast.stmt, other: ast.AST) -> Iterator[ast.stmt]:
-    """Give a statement, then the branches around it, as long as another is not in them."""
-    around = set(source.ancestors(other))
-    if not source.is_elif(statement):
-        yield statement
-    for node in source.around(statement):
-        if not isinstance(node, _LIFTED) or node in around:
-            return
-        if not source.is_elif(node):
-            yield node
-
-
-def carried(source: Source, statement: ast.stmt, other: ast.AST) -> Iterator[ast.stmt]:
-    """Give the largest statement that does nothing but this one, then the statement itself."""
-    around = set(source.ancestors(other))
-    whole: ast.stmt = statement
-    block = source.block(whole)
-    while block is not None and len(block.statements) == 1 and isinstance(block.owner, _CARRIES):
-        owner = block.owner
-        if owner in around or getattr(owner, "orelse", None) or source.is_elif(owner):
-            break
-        whole = owner
-        block = source.block(whole)
-    yield whole
-    if whole is not statement:
-        yield statement
-
-
-def moves(
-    source: Source,
-    title: str,
-    moved: ast.stmt | None,
-    to: ast.stmt | None,
-    *,
-    after: bool = False,
-    is_safe: bool = True,
-) -> Iterator[Fix]:
-    """Give the ways to move a statement to another one, in the same function."""
-    if moved is None or to is None or moved is to or source.scope(moved) is not source.scope(to):
-        return
-    for whole in carried(source, moved, to):
-        for at in lifted(source, to, whole):
-            where = behind(source, at) if after else at
-            if at is whole or whole in source.ancestors(at):
-                continue
-            if where is whole:  # the update of a scaler is what is moved
-                where = at
-            yield from offer(title, move(source, [whole], where, after=after), is_safe=is_safe)
-
-
-def inserts(
-    source: Source,
-    title: str,
-    code: str,
-    at: ast.stmt | None,
-    other: ast.AST | None = None,
-    *,
-    after: bool = False,
-    is_safe: bool = True,
-) -> Iterator[Fix]:
-    """Give the ways to put code before or after a statement."""
-    if at is None:
-        return
-    for place in lifted(source, at, other or source.tree):
-        where = behind(source, place) if after else place
-        yield from offer(title, insert(source, where, code, after=after), is_safe=is_safe)
-
-
-def behind(source: Source, step: ast.stmt) -> ast.stmt:
-    """Return the last statement that belongs to a step: the update of its scaler."""
-    block = source.block(step)
-    for follower in block.statements[block.at + 1 : block.at + 2] if block is not None else []:
-        match follower:
-            case ast.Expr(value=ast.Call(func=ast.Attribute(value=through, attr="update"))):
-                if "scaler" in source.code(through).lower():
-                    return follower
-    return step
 
 
 def optimizer_name(source: Source, place: Place | None) -> str | None:
@@ -166,14 +84,15 @@ def steps_of(source: Source, optimizer: str | None, near: ast.AST) -> list[ast.C
 
 
 def step_statement(source: Source, finding: Finding, near: ast.AST) -> ast.stmt | None:
-    """Return the statement of a step in the evidence, or else one of the same optimizer."""
-    for statement in statements(source, evidence(finding, Step)):
-        if source.scope(statement) is source.scope(near):
-            return statement
-    for optimizer in finding.evidence[0].touches() or ():
-        for call in steps_of(source, optimizer, near):
-            return source.statement(call)
-    return None
+    """Return the statement of a step: in the function of a node, if there is one there."""
+    shown = statements(source, evidence(finding, Step))
+    named = (
+        source.statement(call)
+        for optimizer in finding.evidence[0].touches() or ()
+        for call in steps_of(source, optimizer, near)
+    )
+    here = (statement for statement in shown if source.scope(statement) is source.scope(near))
+    return next(here, None) or next(named, None) or next(iter(shown), None)
 
 
 def meeting(source: Source, one: ast.AST, other: ast.AST) -> tuple[ast.stmt, ast.stmt] | None:

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 
 from instep.rules.accumulation import quoted
 from instep.rules.finding import Severity
-from instep.rules.mending import evidence, inserts, meeting, moves, optimizer_name
+from instep.rules.mending import evidence, meeting, optimizer_name
+from instep.rules.moving import inserts, moves
 from instep.rules.patches import piecewise
 from instep.rules.reading import distinct
 from instep.rules.stale import Stale, stale_updates

@@ -85,12 +85,23 @@ def _judge(view: View, held: frozenset[str]) -> Iterator[Finding | None]:
                 evaluated.add(event.model)
             case Mode():
                 evaluated.discard(event.model)
+            case Backward(models=tuple(models), optimizers=()) if _is_idle(view, stepped):
+                left = [m for m in models if m not in evaluated and _is_left_out(view, m, held)]
+                if left:
+                    yield _report(view, event, left)
             case Backward(models=tuple(models)) if not stepped.isdisjoint(event.optimizers or ()):
                 # Among trained models, one that is not was forgotten; alone, it may be attacked,
                 # inverted or searched through.
                 left = [m for m in models if m not in evaluated and _is_left_out(view, m, held)]
                 if left and any(_is_held(model, held) for model in models):
                     yield _report(view, event, left)
+
+
+def _is_idle(view: View, stepped: set[str | None]) -> bool:
+    """Say whether everything that steps does so without any loss: it was made for this one."""
+    reached = {o for e in view.events if isinstance(e, Backward) for o in e.optimizers or ()}
+    unclear = any(isinstance(e, Backward) and e.optimizers is None for e in view.events)
+    return bool(stepped) and not unclear and stepped.isdisjoint(reached)
 
 
 def _held(view: View) -> frozenset[str] | None:
@@ -112,7 +123,9 @@ def _is_held(model: str, held: frozenset[str]) -> bool:
 
 def _is_left_out(view: View, model: str, held: frozenset[str]) -> bool:
     facts = view.facts.get(model, {})
-    if facts.get("type") is None or facts.get("frozen") or facts.get("distributed"):
+    if not facts.get("trainable") or facts.get("held") or facts.get("frozen"):
+        return False
+    if facts.get("type") is None or facts.get("distributed"):
         return False
     if _GUIDE.search(model) or _GUIDE.search(str(facts["type"])) or _is_held(model, held):
         return False

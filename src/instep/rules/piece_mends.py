@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from instep.rules.counting import pieces
 from instep.rules.edits import insert, move, replace
+from instep.rules.losses import divided
 from instep.rules.mending import evidence, offer, statements
 from instep.rules.spelling import called
-from instep.rules.window_mends import divided
 from instep.trace import Backward, Zero
 
 if TYPE_CHECKING:
@@ -61,13 +61,15 @@ def _size(source: Source, loop: Loop) -> tuple[str, Edits | None] | None:
     iterated = getattr(loop, "iter", None)
     while isinstance(iterated, ast.Call) and called(iterated) in {"zip", "enumerate", "tqdm"}:
         iterated = iterated.args[0] if iterated.args else None
-    if not isinstance(iterated, ast.Call) or called(iterated) not in _SEQUENCES:
+    if not isinstance(iterated, ast.Call):
         return None
     taken = {n.id for n in ast.walk(source.scope(loop)) if isinstance(n, ast.Name)}
     name = next((name for name in _NAMES if name not in taken), None)
     if name is None:
         return None
-    named = insert(source, loop, f"{name} = {source.code(iterated)}")
-    if named is None or "\n" in source.code(iterated):
+    code = source.code(iterated)
+    value = code if called(iterated) in _SEQUENCES else f"list({code})"
+    named = insert(source, loop, f"{name} = {value}")
+    if named is None or "\n" in code:
         return None
     return f"len({name})", (*named, *replace(iterated, name))

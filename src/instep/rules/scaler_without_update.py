@@ -21,7 +21,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from instep.rules.finding import Severity
-from instep.rules.mending import inserts, scaler_name
+from instep.rules.mending import scaler_name
+from instep.rules.moving import inserts
 from instep.rules.reading import distinct, is_managed
 from instep.rules.scaling import may_scale, scalers
 from instep.rules.view import report, spelled

@@ -20,7 +20,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from instep.rules.finding import Severity
-from instep.rules.mending import evidence, moves, statements
+from instep.rules.mending import evidence, loop_apart, statements
+from instep.rules.moving import carried, moves
 from instep.rules.reading import distinct, is_managed
 from instep.rules.schedulers import counts_calls
 from instep.rules.view import report, spelled
@@ -120,5 +121,11 @@ def _is_early(view: View, at: int, optimizer: str | None) -> Iterator[bool]:
 def mend(finding: Finding, source: Source) -> Iterator[Fix]:
     """Move the schedule behind the update."""
     schedule = source.statement_at(finding.place)
+    if schedule is None:
+        return
     for step in statements(source, evidence(finding, Step)):
-        yield from moves(source, "step the scheduler after the update", schedule, step, after=True)
+        if source.scope(step) is not source.scope(schedule):
+            continue  # that function may be called per batch, and this one per epoch
+        # A scheduler that counts epochs stays out of the loop over the batches.
+        at = loop_apart(source, step, next(carried(source, schedule, step))) or step
+        yield from moves(source, "step the scheduler after the update", schedule, at, after=True)

@@ -21,7 +21,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from instep.rules.finding import Severity
-from instep.rules.mending import evidence, moves, statements
+from instep.rules.mending import evidence, statements
+from instep.rules.moving import moves
 from instep.rules.reading import distinct, is_managed, sure_size
 from instep.rules.schedulers import may_count_calls
 from instep.rules.view import report, spelled

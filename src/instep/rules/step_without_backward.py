@@ -83,9 +83,9 @@ def _findings(view: View) -> Iterator[Finding | None]:
 def _is_forgotten(view: View, windows: tuple[WindowRecord, ...]) -> bool:
     """Say whether a loop surely trains, but never fills the gradients of this optimizer.
 
-    A loop that only steps shows what a schedule does. Where a model runs and other losses are
-    backpropagated, one of them may reach it on a way that was not seen; where a condition was
-    assumed, its other side may hold the backward.
+    A loop that only steps shows what a schedule does. Where a loss is backpropagated that no
+    optimizer is known to hold, it may reach this one on a way that was not seen; where a
+    condition was assumed, its other side may hold the backward.
     """
     facts = view.facts.get(windows[0].optimizer, {})
     models = names(facts.get("models"))
@@ -99,7 +99,13 @@ def _is_forgotten(view: View, windows: tuple[WindowRecord, ...]) -> bool:
         for model in models
         if forward.model is not None
     )
-    return runs != bool(view.trace.of(Backward))
+    backwards = view.trace.of(Backward)
+    return all(b.optimizers for b in backwards) if runs else bool(backwards and not _strays(view))
+
+
+def _strays(view: View) -> bool:
+    """Say whether a loss goes backward into models that nobody holds."""
+    return any(not backward.optimizers for backward in view.trace.of(Backward))
 
 
 def _report_forgotten(optimizer: str, step: Step) -> Finding | None:

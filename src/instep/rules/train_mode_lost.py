@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from instep.rules.finding import Severity
-from instep.rules.mending import evidence, inserts, loop_apart, moves
+from instep.rules.mending import evidence, loop_apart
+from instep.rules.moving import inserts, moves
 from instep.rules.reading import distinct
 from instep.rules.spelling import receiver
 from instep.rules.view import report, spelled
@@ -166,20 +167,23 @@ def _report(name: str, model: _Model, step: Step) -> Finding | None:
 
 def mend(finding: Finding, source: Source) -> Iterator[Fix]:
     """Ask for train mode before the loop over the batches, or where the evaluation ends."""
-    switch = source.statement_at(finding.place)
-    call = source.call_at(finding.place)
+    switch, call = source.statement_at(finding.place), source.call_at(finding.place)
     model = None if call is None else receiver(call)
-    forward = next((source.statement_at(e.place) for e in evidence(finding, Forward)), None)
+    forward = next((source.call_at(event.place) for event in evidence(finding, Forward)), None)
     if switch is None or model is None or forward is None:
         return
     name = source.code(model)
     title = f"put `{name}` back into train mode"
-    loop = loop_apart(source, forward, switch)
-    if loop is not None and source.scope(switch) is source.scope(forward):
+    loop: ast.stmt | None = loop_apart(source, forward, switch)
+    trained = name
+    if source.scope(switch) is not source.scope(forward):
+        loops = source.loops(forward)
+        loop, trained = loops[0] if len(loops) > 1 else None, source.code(forward.func)
+    if loop is not None:
         for mode in evidence(finding, Mode):
             if mode.training:
                 yield from moves(source, title, source.statement_at(mode.place), loop)
-        yield from inserts(source, title, f"{name}.train()", loop)
+        yield from inserts(source, title, f"{trained}.train()", loop)
     block = source.block(switch)
     if block is not None and not isinstance(block.statements[-1], ast.Return):
         yield from inserts(source, title, f"{name}.train()", block.statements[-1], after=True)

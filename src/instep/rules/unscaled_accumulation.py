@@ -33,11 +33,12 @@ from instep.rules.accumulation import (
     used_by_others,
 )
 from instep.rules.finding import Severity
+from instep.rules.losses import divided
 from instep.rules.mending import evidence, offer, step_statement
 from instep.rules.patches import are_pieces
 from instep.rules.reading import distinct
 from instep.rules.view import report
-from instep.rules.window_mends import divided, window_size
+from instep.rules.window_mends import window_size
 from instep.trace import Backward, Zero
 
 if TYPE_CHECKING:

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 
 from instep.rules.edits import replace, replace_bracketed
 from instep.rules.finding import Severity
+from instep.rules.losses import backpropagated
 from instep.rules.mending import evidence, offer, scaler_name
 from instep.rules.reading import distinct, is_hidden, is_managed, since_clear
 from instep.rules.scaling import may_scale
 from instep.rules.spelling import receiver
 from instep.rules.view import report, spelled
-from instep.rules.window_mends import backpropagated
 from instep.trace import Backward, Step
 
 if TYPE_CHECKING:

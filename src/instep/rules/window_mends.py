@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from instep.rules.counting import count_of, divisions, enumerated, pieces, shift_of
-from instep.rules.edits import replace
+from instep.rules.counting import count_of, enumerated, pieces, shift_of
+from instep.rules.edits import insert, replace, replace_bracketed
 from instep.rules.gates import gate_of
+from instep.rules.losses import loss_divisors
 from instep.rules.mending import loop_apart, offer
-from instep.rules.spelling import called, dividend, operand, receiver, same
+from instep.rules.moving import sites
+from instep.rules.spelling import operand, same
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,45 +22,20 @@ if TYPE_CHECKING:
     from instep.rules.gates import Gate
     from instep.rules.source import Source
 
-
-def divided(source: Source, call: ast.Call, divisor: str) -> Edits | None:
-    """Divide the loss of a backward, where it is backpropagated: what is logged stays as it is."""
-    loss = backpropagated(call)
-    if loss is None:
-        return None
-    whole = f"{dividend(loss, source.code(loss))} / {divisor}"
-    stands_before_dot = isinstance(call.func, ast.Attribute) and loss is call.func.value
-    if stands_before_dot and not source.is_bracketed(loss):
-        whole = f"({whole})"
-    return replace(loss, whole)
-
-
-def backpropagated(call: ast.Call) -> ast.expr | None:
-    """Return the loss of a call: of `loss.backward()`, `scaler.scale(loss).backward()` and
-    `accelerator.backward(loss)`.
-    """
-    first = call.args[0] if call.args and not isinstance(call.args[0], ast.Starred) else None
-    if called(call) in {"backward", "manual_backward"}:
-        on = receiver(call)
-        if first is not None:
-            return first
-        if isinstance(on, ast.Call) and called(on) in {"scale", "scale_loss"} and on.args:
-            return on.args[0]
-        return on
-    return None
+_SIZES = ("size", "window_size")
 
 
 def window_size(source: Source, backward: ast.stmt, step: ast.stmt) -> str | None:
     """Return the number of micro-batches of a window as the source spells it."""
     if (loop := loop_apart(source, backward, step)) is not None:
         return pieces(source, loop)
-    gate = gate_of(source, step)
+    _, gate = _gated(source, step)
     return None if gate is None else operand(gate.number, source.code(gate.number))
 
 
 def close_last_window(source: Source, step: ast.stmt) -> Iterator[Fix]:
     """Step at the end of an epoch, too, and divide the short window by its own size."""
-    gate = gate_of(source, step)
+    step, gate = _gated(source, step)
     if gate is None:
         return
     header: Edits = ()
@@ -67,9 +44,7 @@ def close_last_window(source: Source, step: ast.stmt) -> Iterator[Fix]:
         counted, header = named
     if counted is None or counted.length is None:
         return
-    size = _size(source, gate, counted)
-    found = [d for d in divisions(counted.loop, gate.number) if _is_of_loss(source, d)]
-    sizes = tuple(edit for divisor in found for edit in replace(divisor, size))
+    sizes = _sized(source, gate, counted)
     test = _or_last(source, gate, counted)
     close = "step after the last micro-batch of an epoch as well"
     divide = "divide the last window by its own size"
@@ -83,7 +58,7 @@ def close_last_window(source: Source, step: ast.stmt) -> Iterator[Fix]:
 
 def count_from_one(source: Source, step: ast.stmt) -> Iterator[Fix]:
     """Make a gate pass after n micro-batches."""
-    gate = gate_of(source, step)
+    step, gate = _gated(source, step)
     if gate is None:
         return
     if gate.kind == "threshold":
@@ -91,6 +66,7 @@ def count_from_one(source: Source, step: ast.stmt) -> Iterator[Fix]:
             case ast.Compare(left=left, ops=[ast.Gt()], comparators=[right]):
                 test = f"{source.code(left)} >= {source.code(right)}"
                 yield from offer("step at the n-th micro-batch", replace(gate.asked, test))
+        yield from _restart_at_zero(source, gate, step)
         return
     counted = count_of(source, gate, step)
     if counted is None:
@@ -106,7 +82,25 @@ def count_from_one(source: Source, step: ast.stmt) -> Iterator[Fix]:
             yield from offer(title, whole)
         yield from offer(title, replace(gate.counter, one_more))
     elif shift == 1 and counted.start == 1:
-        yield from offer(title, replace(gate.counter, counted.counter))
+        yield from offer(title, replace_bracketed(source, gate.counter, counted.counter))
+
+
+def _gated(source: Source, step: ast.stmt) -> tuple[ast.stmt, Gate | None]:
+    """Return the gate of a step, which may stand around the call of the function it is in."""
+    for site in sites(source, step):
+        gate = gate_of(source, site)
+        if gate is not None:
+            return site, gate
+    return step, None
+
+
+def _restart_at_zero(source: Source, gate: Gate, step: ast.stmt) -> Iterator[Fix]:
+    counter = source.code(gate.counter)
+    for node in ast.walk(source.scope(step)):
+        match node:
+            case ast.Assign(targets=[target], value=ast.Constant(value=1) as start):
+                if source.code(target) == counter:
+                    yield from offer(f"count `{counter}` from 0", replace(start, "0"))
 
 
 def _without_first(source: Source, gate: Gate, counter: str, one_more: str) -> Edits | None:
@@ -148,14 +142,25 @@ def _or_last(source: Source, gate: Gate, counted: Count) -> Edits | None:
     return replace(gate.asked, test)
 
 
+def _sized(source: Source, gate: Gate, counted: Count) -> Edits:
+    """Divide the losses of a window by its own size, which gets a name if there is one to give."""
+    found = loss_divisors(source, counted.loop, gate.number)
+    if not found:
+        return ()
+    size = _size(source, gate, counted)
+    taken = {n.id for n in ast.walk(source.scope(counted.loop)) if isinstance(n, ast.Name)}
+    name = next((name for name in _SIZES if name not in taken), None)
+    first = source.child_of(counted.loop, found[0])
+    if name is not None and isinstance(first, ast.stmt):
+        named = insert(source, first, f"{name} = {size}")
+        if named is not None:
+            uses = (replace_bracketed(source, divisor, name) for divisor in found)
+            return (*named, *(edit for use in uses for edit in use))
+    return tuple(edit for divisor in found for edit in replace(divisor, size))
+
+
 def _size(source: Source, gate: Gate, counted: Count) -> str:
     """Spell the size of the window that a batch is in, which is exact for the last one, too."""
     number = operand(gate.number, source.code(gate.number))
     index = counted.counter if counted.start == 0 else f"({counted.counter} - {counted.start})"
     return f"min({source.code(gate.number)}, {counted.length} - {index} // {number} * {number})"
-
-
-def _is_of_loss(source: Source, divisor: ast.expr) -> bool:
-    statement = source.statement(divisor)
-    words = "" if statement is None else source.code(statement).lower()
-    return "loss" in words or "backward" in words or not isinstance(divisor, ast.Constant)

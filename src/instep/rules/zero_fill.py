@@ -15,9 +15,11 @@ wanted.
 
 from __future__ import annotations
 
+import ast
 import sys
 from typing import TYPE_CHECKING
 
+from instep.rules.deletion import delete
 from instep.rules.edits import replace
 from instep.rules.finding import Severity
 from instep.rules.mending import offer
@@ -29,6 +31,7 @@ from instep.trace import Zero
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from instep.rules.edits import Edits
     from instep.rules.finding import Finding, Fix
     from instep.rules.source import Source
     from instep.rules.view import View
@@ -79,6 +82,27 @@ def judge(view: View) -> Iterator[Finding]:
 def mend(finding: Finding, source: Source) -> Iterator[Fix]:
     """Leave out `set_to_none=False`."""
     call = source.call_at(finding.place)
+    statement = source.statement_at(finding.place)
+    match statement:
+        case ast.Expr(
+            value=ast.Call(func=ast.Attribute(value=ast.Attribute(attr="grad"), attr="zero_"))
+        ):
+            yield from offer("clear to None", _to_none(source, statement))
     if call is not None and called(call) == "zero_grad":
         short = replace(call, f"{source.code(call.func)}()")
         yield from offer("clear to None, as torch does by itself", short)
+
+
+def _to_none(source: Source, statement: ast.Expr) -> Edits | None:
+    """Write `p.grad = None` for `p.grad.zero_()`, and for a `p.grad.detach_()` before it."""
+    gradient = source.code(statement).rpartition(".")[0]
+    block = source.block(statement)
+    before = block.statements[block.at - 1] if block is not None and block.at else None
+    cut = (
+        delete(source, before) if before is not None and _detaches(source, before, gradient) else ()
+    )
+    return None if cut is None else (*cut, *replace(statement, f"{gradient} = None"))
+
+
+def _detaches(source: Source, statement: ast.stmt, gradient: str) -> bool:
+    return source.code(statement) in {f"{gradient}.detach_()", f"{gradient}.requires_grad_(False)"}

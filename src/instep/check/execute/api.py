@@ -157,11 +157,16 @@ def _layer(m: Machine, node: ast.Call, name: str, args: list[Value]) -> Value:
     if name == "Parameter":
         net.kind = "Parameter"
     net.batchnorm = True if "BatchNorm" in name else None
-    _, nets, _ = tensors.made_of(args)
+    _, nets, unknown = tensors.made_of(args)
+    if name in {"Sequential", "ModuleList", "ModuleDict"}:
+        for value in unknown:
+            if value.made is None and value.drawn is None and value.hint is None:
+                value.made = Net(value.known_as)
+                nets.add(value.made)
+        net.trainable = None
     for part in nets:
-        if part.part_of is None:
-            part.part_of = net
-            net.parts.append(part)
+        net.trainable = net.trainable or part.trainable
+        part.join(net)
         net.batchnorm = net.batchnorm or part.batchnorm
     return net
 
@@ -189,6 +194,7 @@ def _model(name: str) -> Net:
     if name == "from_pretrained":
         net.training = False  # what is loaded by that method comes in eval mode
     net.batchnorm = True if roles.BATCHNORM_MODELS.search(name) else None
+    net.trainable = True if roles.TRAINABLE.search(name) else None
     return net
 
 

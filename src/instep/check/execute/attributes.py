@@ -146,7 +146,6 @@ def _of_net(net: Net, name: str) -> Value:
     else:
         made = Net(f"{net.known_as}.{name}", part_of=net)
         made.training = net.training
-        net.parts.append(made)
     net.attrs[name] = made
     return made
 
@@ -180,13 +179,15 @@ def _bind_name(m: Machine, target: ast.Name, value: Value, scope: Scope) -> None
         _rebound(m, target, target.id, old, value, scope)
     owner.names[target.id] = value
     owner.assigned[target.id] = m.serial
+    if not isinstance(value, Tensor) or not value.graph:
+        m.resets.setdefault((id(owner), target.id), []).append(m.serial)
     name_it(value, target.id)
 
 
 def _rebound(
     m: Machine, node: ast.AST, name: str, old: Net, new: Net, scope: Scope
 ) -> None:
-    fresh = new.written and new.part_of is not old and old.root() is not new.root()
+    fresh = new.written and not (new.lineage() & old.lineage())
     if fresh:
         m.note("rebound", node, scope, name=name, was=old, now=new)
 
@@ -217,6 +218,8 @@ def _bind_attribute(m: Machine, target: ast.Attribute, value: Value, scope: Scop
     if isinstance(owner, Thing):
         owner.attrs[target.attr] = value
     scope.assigned[spelled] = m.serial
+    if not isinstance(value, Tensor) or not value.graph:
+        m.resets.setdefault((id(scope), spelled), []).append(m.serial)
 
 
 def _part(m: Machine, target: ast.Attribute, owner: Net, value: Net, scope: Scope) -> None:
@@ -224,9 +227,7 @@ def _part(m: Machine, target: ast.Attribute, owner: Net, value: Net, scope: Scop
     if not building and value.written and value.part_of is not owner:
         name = ast.unparse(target)
         m.note("rebound", target, scope, name=name, was=owner, now=value, part=True)
-    if value.part_of is None and owner not in value.inside():
-        value.part_of = owner
-        owner.parts.append(value)
+    value.join(owner)
 
 
 def _bind_item(m: Machine, target: ast.Subscript, value: Value, scope: Scope) -> None:

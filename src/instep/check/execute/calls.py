@@ -323,6 +323,7 @@ def blank(
         net = Net(None, str(cls.known_as))
         net.cls, net.written, net.training = cls, True, True
         net.batchnorm = roles.has_batchnorm(cls)
+        net.trainable = roles.has_parameters(cls)
         return net
     if any(roles.OPTIMIZER_CLASS.search(name.rpartition(".")[2]) for name in outside):
         held = next((tensors.parameters_of(arg) for arg in (*args, *kwargs.values())), None)

@@ -39,7 +39,10 @@ def _list(
         new = args[-1]
         tensor = tensors.unify(new)
         if isinstance(tensor, Tensor):
-            m.note("kept", node, scope, tensor=tensor, into=value, born=value.born, serial=m.serial)
+            m.note(
+                "kept", node, scope, tensor=tensor, into=value, born=value.born,
+                loops=tuple(m.loops),
+            )  # fmt: skip
         if len(value.items) < _MOST:
             value.items.append(new)
         return None

@@ -218,7 +218,6 @@ def _layer(net: Net, at: Value) -> Net:
         found = Net(f"{net.known_as}{name}", part_of=net)
         found.training = net.training
         net.attrs[name] = found
-        net.parts.append(found)
     return found
 
 

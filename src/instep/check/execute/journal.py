@@ -32,14 +32,17 @@ class Loop:
     guard: tuple[int, bool] | None = None  # a gate that leaves the iteration was passed
     unsure: bool = False  # a gate's counter is not known
     epoch: int = 0
+    start: int = 0  # iterations that had begun when it was entered
     text: str = ""
     name: str = ""
     patches: bool = False
 
     def is_batches(self) -> bool:
         """Say whether what it draws are whole batches, not pieces of one."""
-        if self.kind == "loader" or self.outer is None:
+        if self.kind == "loader":
             return True
+        if self.outer is None:
+            return self.kind != "range" or self.steps > 0
         if self.feeder() is not None:
             return False
         return self.steps > 0

@@ -149,7 +149,10 @@ def length_of(m: Machine, value: Value, node: ast.AST, scope: Scope) -> Value:
         found = known.attrs.get("len()")
         if not isinstance(found, Unknown):
             found = Unknown(f"len({known.key})", f"len({known.known_as})", None)
-            if known.drawn is None and roles.LOADER.search(roles.last(known.known_as)):
+            around = next((loop for loop in m.loops if loop.origin is known), None)
+            if around is not None:
+                found.count = around.length or PLAIN
+            elif known.drawn is None and roles.LOADER.search(roles.last(known.known_as)):
                 found.count = m.lengths.length
             known.attrs["len()"] = found
         return found
@@ -204,7 +207,7 @@ def _for(m: Machine, node: ast.For, scope: Scope) -> int | None:
 
 def _enter(m: Machine, node: ast.AST, kind: str, origin: Thing | None, scope: Scope) -> Loop:
     outer = m.loops[-1] if m.loops else None
-    loop = Loop(node, scope.module, kind, origin, outer)
+    loop = Loop(node, scope.module, kind, origin, outer, start=m.serial)
     for around in m.loops:
         around.nested = True
     m.loops.append(loop)

@@ -9,6 +9,7 @@ from instep.check.execute.decisions import Decisions, Undecided
 from instep.check.execute.journal import Loop, Note
 from instep.check.execute.program import Module, Project, Scope
 from instep.check.execute.values import (
+    Accelerator,
     DictValue,
     Gate,
     ListValue,
@@ -104,10 +105,12 @@ class Machine:
         self.stack: list[ast.AST] = []
         self.no_grad = 0
         self.managed: str | None = None
+        self.accumulating: Accelerator | None = None  # inside its `accumulate`
         self.covered: set[int] = set()
         self.reached: set[int] = set()
         self.backed: set[int] = set()  # tensors that were backpropagated
         self.summed: set[int] = set()  # tensors that were a part of one that was
+        self.resets: dict[tuple[int, str], list[int]] = {}  # when names were assigned anew
         self.derived: dict[tuple[Any, ...], Unknown] = {}
         self.sites: dict[int, int] = {}
         self.memo: dict[int, Value] = {}

@@ -69,6 +69,24 @@ BATCHNORM_MODELS = re.compile(
 )
 
 
+TRAINABLE = re.compile(
+    r"^(Linear|Bilinear|LazyLinear|Conv\w*|Embedding\w*|LSTM\w*|GRU\w*|RNN\w*|Transformer\w*"
+    r"|MultiheadAttention|Parameter|ParameterList|\w*Norm\w*|PReLU)$"
+)
+"""Layers of torch that have parameters."""
+_LAYERS = re.compile(
+    r"\b(Linear|Conv[123]d|ConvTranspose[123]d|Embedding|LSTM|GRU|RNN|Transformer\w*|Parameter"
+    r"|MultiheadAttention|resnet\w*|from_pretrained)\("
+)
+
+
+def has_parameters(cls: Class) -> bool | None:
+    """Say whether a model's class makes layers that have parameters; None if that is not seen."""
+    lines = cls.scope.module.unit.text.split("\n")
+    text = "\n".join(lines[cls.code.lineno - 1 : cls.code.end_lineno])
+    return True if _LAYERS.search(text) else None
+
+
 def is_module_base(name: str) -> bool:
     """Say whether a base class outside the project makes its subclasses models.
 

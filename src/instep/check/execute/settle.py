@@ -145,13 +145,14 @@ class Settler:
             self.born[made] = at
             before = self.sites.get(id(note.node))
             if before is not None:
-                self.gone[before] = at
+                self.gone[before] = at  # unless something still happens to it, see below
             self.sites[id(note.node)] = made
             return
         for value in note.data.values():
             for inner in value if isinstance(value, list) else (value,):
                 if isinstance(inner, Optimizer):
                     self.optimizers.setdefault(inner)
+                    self.gone.pop(inner, None)
                 elif isinstance(inner, Scheduler) and inner.optimizer is not None:
                     self.optimizers.setdefault(inner.optimizer)
 
@@ -192,12 +193,19 @@ class Settler:
             facts = _known(
                 type=thing.kind if thing.written else None,
                 batchnorm=thing.batchnorm or None,
-                distributed=thing.root().distributed,
+                distributed=thing.spread_over(),
                 frozen=thing.frozen or None,
+                trainable=thing.trainable,
+                held=self._is_held(thing) or None,
                 written=thing.written or None,
-                part_of=None if thing.part_of is None else self.id_of(thing.root()),
+                part_of=None if thing.part_of is None else self.id_of(thing.part_of),
             )
             self.created[id_] = Created(id_, "model", facts, place=place)
+
+    def _is_held(self, net: Net) -> bool:
+        own = frozenset({net})
+        every = (*self.optimizers, *self.born)
+        return any(o.nets is not None and overlap(o.nets, own) for o in every)
 
     # Whom something happens to
 
@@ -480,13 +488,20 @@ class Settler:
         into = data["into"]
         if not tensor.graph or not (tensor.nets is None or tensor.nets):
             return
+        loop = next((loop for loop in reversed(data["loops"]) if loop.is_batches()), None)
+        if loop is None or data["born"] > loop.start or self._is_reset(data, loop):
+            return
         backed = tensor.ident in self.m.backed and tensor.ident not in self.m.summed
         both = self.m.backed | self.m.summed
         whole = isinstance(into, Tensor) and into.ident in both
-        outlives = backed and not whole and data["born"] != data["serial"] and data["serial"] > 0
-        if outlives:
+        if backed and not whole:
             name = data.get("name") or getattr(into, "known_as", None)
             yield LossKept(self._kept_name(tensor), into=name, outlives=True, place=place)
+
+    def _is_reset(self, data: dict[str, Any], loop: Loop) -> bool:
+        """Say whether what a loss is added to begins anew while the loop runs."""
+        resets = self.m.resets.get((data.get("owner", 0), data.get("name", "")), ())
+        return any(serial > loop.start for serial in resets)
 
     def _kept_name(self, tensor: Tensor) -> str:
         return f"loss#{getattr(tensor.made_at, 'lineno', 0)}"

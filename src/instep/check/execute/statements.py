@@ -134,7 +134,10 @@ def _keeps(
     owner = scope.elsewhere.get(spelled, scope)
     born = owner.assigned.get(spelled, -1)
     into = tensors.unify(new)
-    m.note("kept", node, scope, tensor=added, into=into, born=born, serial=m.serial, name=spelled)
+    m.note(
+        "kept", node, scope, tensor=added, into=into, born=born, name=spelled, owner=id(owner),
+        loops=tuple(m.loops),
+    )  # fmt: skip
 
 
 def _function(m: Machine, node: ast.FunctionDef, scope: Scope) -> int | None:

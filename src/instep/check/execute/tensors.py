@@ -47,6 +47,8 @@ def made_of(values: Iterable[Value]) -> tuple[list[Tensor], set[Net], list[Unkno
         if isinstance(value, Unknown):
             if value.made is not None:
                 todo.append(value.made)
+            elif value.hint is not None:
+                nets |= value.hint
             unknown.append(value)
         elif isinstance(value, Tensor):
             tensors.append(value)
@@ -64,9 +66,12 @@ def made_of(values: Iterable[Value]) -> tuple[list[Tensor], set[Net], list[Unkno
 def derive(m: Machine, node: ast.AST, inputs: Iterable[Value], scope: Scope) -> Value:
     """Return what an unknown function makes of its inputs: a tensor if a model or one goes in."""
     tensors, nets, unknown = made_of(inputs)
-    if not tensors and not nets:
-        drawn = next((value.drawn for value in unknown if value.drawn is not None), None)
-        return m.unknown(node, scope, drawn=drawn)
+    drawn = next((value.drawn for value in unknown if value.drawn is not None), None)
+    if not tensors and (not nets or drawn is None):
+        # A function of a model alone may wrap it, or make an optimizer for it; use will tell.
+        found = m.unknown(node, scope, drawn=drawn)
+        found.hint = frozenset(nets) or None
+        return found
     made = m.tensor(_union(tensors, nets), node)
     made.graph = made.graph and (bool(nets) or any(tensor.graph for tensor in tensors))
     made.coupled = True if any(tensor.coupled for tensor in tensors) else None
@@ -105,7 +110,7 @@ def as_tensor(m: Machine, value: Value, node: ast.AST) -> Tensor | None:
         return value
     if isinstance(value, Unknown):
         if value.made is None:
-            value.made = m.tensor(None, node)
+            value.made = m.tensor(value.hint, node)
             value.made.known_as = value.known_as
         return value.made if isinstance(value.made, Tensor) else None
     if isinstance(value, Net) and value.kind == "Parameter":

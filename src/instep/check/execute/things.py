@@ -103,7 +103,7 @@ def become(
         is_net = ("step" not in uses and roles.MODEL.search(short)) or (
             uses & {"parameters", "train", "eval"} and not roles.OPTIMIZER.search(short)
         )
-        made = Net(short) if is_net else Optimizer(None)
+        made = hinted(value, short) if is_net else Optimizer(None, value.hint)
     elif name in {"scale", "unscale_"} or (
         name in {"step", "update"} and roles.SCALER.search(short)
     ):
@@ -112,7 +112,7 @@ def become(
     elif name in {"parameters", "named_parameters", "no_sync"} or (
         name in {"train", "eval"} and len(args) <= 1 and roles.last(value.known_as) != "self"
     ):
-        made = Net(short)
+        made = hinted(value, short)
     elif name == "step":
         made = _stepping(m, node, value, short, uses, args, scope)
     elif name in {"get_last_lr"}:
@@ -123,6 +123,8 @@ def become(
     if made is not None:
         made.known_as = made.known_as or value.known_as
         value.made = made
+        if isinstance(made, Optimizer | Scheduler):
+            made.accelerator = value.attrs.get(wrappers.PREPARED)
     return made
 
 
@@ -140,8 +142,15 @@ def _stepping(
     if roles.SCHEDULER.search(short):
         return Scheduler(None)
     if roles.OPTIMIZER.search(short) or "zero_grad" in uses:
-        return Optimizer(None)
+        return Optimizer(None, value.hint)
     return None
+
+
+def hinted(value: Unknown, name: str) -> Net:
+    """Return the model that an unknown value is: the one it was made of, or a new one."""
+    if value.hint is not None and len(value.hint) == 1:
+        return next(iter(value.hint))
+    return Net(name)
 
 
 def _of_unknown(
@@ -209,8 +218,8 @@ def call_unknown(
         return api.call(m, node, short, args, kwargs, scope)
     if uses & {"train", "eval", "parameters", "zero_grad"} or roles.MODEL.search(short):
         if not short.startswith(("get_", "build_", "create_", "make_", "load_", "save_", "init")):
-            value.made = Net(short)
-            value.made.known_as = value.known_as
+            value.made = hinted(value, short)
+            value.made.known_as = value.made.known_as or value.known_as
             return net(m, node, value.made, "__call__", args, kwargs, scope)
     return api.unknown_call(m, node, str(value.known_as), args, kwargs, scope)
 
@@ -280,7 +289,7 @@ def optimizer(
     scope: Scope,
 ) -> Value:
     """Call a method of an optimizer."""
-    managed = value.accelerator
+    managed = value.accelerator or m.accumulating
     if name == "zero_grad":
         if managed is None or managed.syncs:
             zero(m, node, scope, args, kwargs, optimizer=value)
@@ -390,7 +399,7 @@ def net(
     if wrappers.is_lightning(value, name):
         return wrappers.lightning(m, node, value, name, args, kwargs, scope)
     api.watch_opaque(m, node, name, inputs, scope)
-    return tensors.derive(m, node, [value, *inputs], scope)
+    return _through(m, node, value, inputs)
 
 
 def forward(m: Machine, node: ast.Call, value: Net, inputs: list[Value], scope: Scope) -> Value:
@@ -404,10 +413,17 @@ def forward(m: Machine, node: ast.Call, value: Net, inputs: list[Value], scope: 
             bound = calls.bind(m, node, own, value, scope)
             return calls.invoke(m, node, bound, inputs, {}, scope)
     if not m.no_grad:
-        sync = value.sync if value.root().distributed is not None else None
+        sync = value.sync if value.spread_over() is not None else None
         m.note("forward", node, scope, net=value, training=value.training, sync=sync)
+    return _through(m, node, value, inputs)
+
+
+def _through(m: Machine, node: ast.AST, value: Net, inputs: list[Value]) -> Tensor:
+    """Return what a model makes of its inputs."""
     found, nets, _ = tensors.made_of(inputs)
-    made = m.tensor(frozenset({value}), node)
+    made = m.tensor(frozenset() if value.frozen else frozenset({value}), node)
+    if made.graph and made.nets is not None:
+        made.nets |= nets
     for tensor in found:
         if tensor.graph and made.nets is not None and tensor.nets is not None and made.graph:
             made.nets = made.nets | tensor.nets
@@ -504,7 +520,8 @@ def scheduler(
 ) -> Value:
     """Call a method of a scheduler."""
     if name in {"step", "step_update"}:
-        if value.accelerator is None or value.accelerator.syncs:
+        managed = value.accelerator or m.accumulating
+        if managed is None or managed.syncs:
             m.note(
                 "schedule", node, scope, scheduler=value, explicit=bool(args or kwargs),
                 update=name == "step_update", gate=m.gate(),

@@ -124,7 +124,7 @@ def _copy(m: Machine, node: ast.Call, args: Values, kwargs: Named, scope: Scope)
     if isinstance(value, Net):
         made = Net(None, value.kind)
         made.cls, made.written, made.training = value.cls, True, value.training
-        made.batchnorm = value.batchnorm
+        made.batchnorm, made.trainable = value.batchnorm, value.trainable
         return made
     return args[0] if args else m.unknown(node, scope)
 
@@ -173,6 +173,7 @@ def _chain(m: Machine, node: ast.Call, args: Values, kwargs: Named, scope: Scope
 
 def _parameter(m: Machine, node: ast.Call, args: Values, kwargs: Named, scope: Scope) -> Value:
     net = Net(None, "Parameter")
+    net.trainable = True
     net.written, net.training = True, True
     net.frozen = kwargs.get("requires_grad", True) is False
     return net

@@ -41,7 +41,7 @@ class Thing:
 class Unknown(Thing):
     """A value that cannot be known: `key` says which one, so that it is the same everywhere."""
 
-    __slots__ = ("count", "drawn", "inverse", "key", "made")
+    __slots__ = ("count", "drawn", "hint", "inverse", "key", "made")
 
     role = "unknown"
 
@@ -51,6 +51,7 @@ class Unknown(Thing):
         self.made: Thing | None = None  # what its use has shown it to be
         self.count: int | None = None  # the number it is taken for, once it is used as one
         self.inverse: Value = None  # it is 1 / this
+        self.hint: frozenset[Net] | None = None  # the models that it was made of
         self.drawn = drawn  # the loader whose batch it is, or is made of
 
     def number(self) -> int:
@@ -107,7 +108,7 @@ class Net(Thing):
 
     __slots__ = (
         "batchnorm", "cls", "distributed", "frozen", "kind", "part_of", "parts", "sync",
-        "training", "written",
+        "trainable", "training", "wholes", "written",
     )  # fmt: skip
     role = "model"
 
@@ -116,35 +117,44 @@ class Net(Thing):
     ) -> None:
         super().__init__(name)
         self.kind = kind
-        self.part_of = part_of
+        self.part_of: Net | None = None
         self.parts: list[Net] = []
+        self.wholes: list[Net] = []
+        if part_of is not None:
+            self.join(part_of)
         self.cls: Class | None = None
         self.batchnorm: bool | None = None
         self.distributed: str | None = None
         self.frozen: bool = False
         self.sync: bool | None = True
         self.training: bool | None = None
+        self.trainable: bool | None = None  # it has parameters of its own
         self.written = False  # its constructor is in the source
+
+    def join(self, whole: Net) -> None:
+        """Become a part of another model, perhaps of several."""
+        if whole is self or whole in self.inside():
+            return
+        if self.part_of is None:
+            self.part_of = whole
+        if self not in whole.parts:
+            whole.parts.append(self)
+            self.wholes.append(whole)
 
     def lineage(self) -> set[Net]:
         """Return itself and everything that it is a part of."""
         found: set[Net] = set()
-        todo: list[Net | None] = [self]
+        todo: list[Net] = [self]
         while todo:
             net = todo.pop()
-            if net is not None and net not in found:
+            if net not in found:
                 found.add(net)
-                todo.append(net.part_of)
+                todo.extend(net.wholes)
         return found
 
-    def root(self) -> Net:
-        """Return the whole that it is a part of."""
-        net = self
-        for _ in range(20):
-            if net.part_of is None:
-                break
-            net = net.part_of
-        return net
+    def spread_over(self) -> str | None:
+        """Return how it, or what it is a part of, is distributed over ranks."""
+        return next((net.distributed for net in self.lineage() if net.distributed), None)
 
     def inside(self) -> set[Net]:
         """Return itself and its known parts."""

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _ACCELERATOR = re.compile(r"accelerat|^fabric$|_fabric$", re.IGNORECASE)
 _SCALER = re.compile(r"scaler", re.IGNORECASE)
+PREPARED = "(prepared by)"
+"""Marks what was handed to `prepare` before its role was known."""
 _LIGHTNING = frozenset(
     {"manual_backward", "optimizers", "lr_schedulers", "clip_gradients", "toggle_optimizer",
      "untoggle_optimizer", "log", "log_dict"}
@@ -117,6 +119,7 @@ def _divides(value: Accelerator) -> bool:
 
 def _prepared(value: Accelerator, arg: Value) -> Value:
     if isinstance(arg, Unknown) and arg.made is None:
+        arg.attrs[PREPARED] = value
         return arg
     inner = tensors.unify(arg)
     if isinstance(inner, Optimizer | Scheduler) and value.kind == "accelerate":
@@ -134,6 +137,7 @@ def _accumulate(m: Machine, value: Accelerator) -> Context:
         last = loop is not None and loop.length is not None and loop.index == loop.length - 1
         if isinstance(every, int) and every > 1:
             m.managed = "accelerate"
+            m.accumulating = value
             for outer in m.loops:
                 outer.moduli.add(every)
             m.lengths.need(every)
@@ -142,7 +146,10 @@ def _accumulate(m: Machine, value: Accelerator) -> Context:
                 value.micro = 0
         return None
 
-    return Context(enter)
+    def leave() -> None:
+        m.accumulating = None
+
+    return Context(enter, leave)
 
 
 def _no_sync(m: Machine, args: list[Value], kwargs: dict[str, Value]) -> Context:
