@@ -102,8 +102,31 @@ def test_the_first_candidate_that_holds_is_taken(rules):
 
 
 def test_candidates_are_bounded(rules):
-    rules("bad", renames(*["worse"] * 20, "good"))
+    rules("bad", renames(*(f"bad + x{i}" for i in range(20)), "good"))
     assert proved("bad = 1\n") is None
+
+
+def test_the_same_candidate_is_tried_once(rules):
+    rules("bad", renames(*["worse"] * 20, "good"))
+    seen = []
+
+    def counting(unit):
+        seen.append(unit.text)
+        return judge(unit)
+
+    unit = unit_of("bad = 1\n")
+    judgement = judge(unit)
+    assert fixing.prove(unit, judgement.findings[0], judgement, judge=counting) is not None
+    assert seen == ["worse = 1\n", "good = 1\n"]
+
+
+def test_a_report_judges_a_bounded_number_of_texts(rules):
+    rules("bad", renames("worse", "good"))
+    unit = unit_of("\n".join(f"x{i} = bad" for i in range(50)))
+    found = fixing.with_fixes(unit, judge(unit), judge=judge)
+    offered = [finding.fix is not None for finding in found]
+    assert offered == [True] * 20 + [False] * 30
+    assert len(fixed(unit.text).fixed) == 50
 
 
 def test_no_rule_no_mend_no_candidate(rules):

@@ -80,7 +80,7 @@ def counts(text):
     return unit, Counter(finding.code for finding in judge(unit).findings)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(programs())
 def test_fixes_only_ever_help(text):
     unit, before = counts(text)

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
     from instep.check.judge import Judgement
     from instep.check.units import Unit
-    from instep.rules.finding import Finding
+    from instep.rules.finding import Edit, Finding
 
     Judge: TypeAlias = Callable[[Unit], Judgement]
     Accept: TypeAlias = Callable[[Unit, Sequence[Finding]], Sequence[Finding]]
 
 _MOST_TRIED = 6  # candidates of one finding
 _MOST_JOINED = 2  # findings that a fix brings to light and mends as well
+_MOST_JUDGED = 40  # texts of one unit, where nobody has asked for fixes yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +49,34 @@ def prove(unit: Unit, finding: Finding, judgement: Judgement, *, judge: Judge) -
 
 
 def with_fixes(unit: Unit, judgement: Judgement, *, judge: Judge) -> tuple[Finding, ...]:
-    """Return the findings of a judgement, each with its fix where one can be proved."""
-    return tuple(
-        replace(finding, fix=prove(unit, finding, judgement, judge=judge))
-        for finding in judgement.findings
-    )
+    """Return the findings of a judgement, each with its fix where one can be proved.
+
+    A unit with very many findings gets fixes for the first of them; `fix_unit` finds the rest.
+    """
+    limited = _limited(judge)
+    found = []
+    for finding in judgement.findings:
+        try:
+            fix = prove(unit, finding, judgement, judge=limited)
+        except _SpentError:
+            fix = None
+        found.append(replace(finding, fix=fix))
+    return tuple(found)
+
+
+class _SpentError(Exception):
+    """As many texts were judged as may be."""
+
+
+def _limited(judge: Judge) -> Judge:
+    left = iter(range(_MOST_JUDGED))
+
+    def limited(unit: Unit) -> Judgement:
+        if next(left, None) is None:
+            raise _SpentError
+        return judge(unit)
+
+    return limited
 
 
 def fix_unit(unit: Unit, *, unsafe: bool, judge: Judge, accept: Accept) -> Fixed:
@@ -78,9 +102,13 @@ def fix_unit(unit: Unit, *, unsafe: bool, judge: Judge, accept: Accept) -> Fixed
 
 
 def _prove(unit: Unit, finding: Finding, judgement: Judgement, judge: Judge) -> _Proof | None:
-    for tried, fix in enumerate(_candidates(unit, finding, judgement)):
-        if tried == _MOST_TRIED:
+    tried: set[tuple[Edit, ...]] = set()
+    for fix in _candidates(unit, finding, judgement):
+        if fix.edits in tried:
+            continue
+        if len(tried) == _MOST_TRIED:
             break
+        tried.add(fix.edits)
         proof = _try(unit, fix, judge)
         proof = proof and _join(unit, finding, judgement, proof, judge)
         if proof is not None:

@@ -124,6 +124,8 @@ def _findings(view: View) -> Iterator[Finding | None]:
         uncleared = _uncleared(gated)
         if not any(_own(whole, others) > 1 for whole in uncleared.values()):
             continue  # what the gate closes begins behind it: nothing is accumulated
+        if any(view.facts.get(str(loader), {}).get("bounded") for loader in loaders):
+            continue  # where the loop ends is not known, and it may end where a window does
         for window in windows:
             whole = uncleared.get(_closing(window))
             if window.certain and whole is not None and whole.leftover:

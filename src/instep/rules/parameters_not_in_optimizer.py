@@ -87,7 +87,7 @@ def _judge(view: View, held: frozenset[str]) -> Iterator[Finding | None]:
                 evaluated.discard(event.model)
             case Backward(models=tuple(models), optimizers=()) if _is_idle(view, stepped):
                 left = [m for m in models if m not in evaluated and _is_left_out(view, m, held)]
-                if left:
+                if left and any(_is_twin(view, left[0], other) for other in held):
                     yield _report(view, event, left)
             case Backward(models=tuple(models)) if not stepped.isdisjoint(event.optimizers or ()):
                 # Among trained models, one that is not was forgotten; alone, it may be attacked,
@@ -102,6 +102,12 @@ def _is_idle(view: View, stepped: set[str | None]) -> bool:
     reached = {o for e in view.events if isinstance(e, Backward) for o in e.optimizers or ()}
     unclear = any(isinstance(e, Backward) and e.optimizers is None for e in view.events)
     return bool(stepped) and not unclear and stepped.isdisjoint(reached)
+
+
+def _is_twin(view: View, one: str, other: str) -> bool:
+    """Say whether two models are of one kind: the one that is held was meant to be the other."""
+    kind = view.facts.get(one, {}).get("type")
+    return kind is not None and kind == view.facts.get(other, {}).get("type")
 
 
 def _held(view: View) -> frozenset[str] | None:

@@ -26,7 +26,7 @@ from instep.rules.moving import moves
 from instep.rules.reading import distinct, is_managed, sure_size
 from instep.rules.schedulers import may_count_calls
 from instep.rules.view import report, spelled
-from instep.trace import Schedule, Step
+from instep.trace import Backward, Schedule, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -91,8 +91,12 @@ def _judge(
     size = sizes.most_common(1)[0][0]
     done = sum(window.micro_batches for window in windows)
     moves: dict[tuple[str | None, object], list[Schedule]] = {}
-    for window in windows:
-        for event in window.of(Schedule):
+    went: set[object] = set()  # schedulers that moved since the last backward: a fast-forward
+    for event in (event for window in windows for event in window.events):
+        if isinstance(event, Backward):
+            went.clear()
+        elif isinstance(event, Schedule) and event.scheduler not in went:
+            went.add(event.scheduler)
             if event.optimizer is not None and may_count_calls(view, event):
                 moves.setdefault((event.scheduler, event.place), []).append(event)
     for events in moves.values():

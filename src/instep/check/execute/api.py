@@ -76,8 +76,9 @@ def call(
         return _layer(m, node, name, args)
     if path.startswith(("torchvision.models", "timm.create_model", "timm.models")):
         return _model(name)
-    if name == "from_pretrained" or name in {"create_model", "get_model", "build_model"}:
-        return _model(name)
+    if name in {"from_pretrained", "create_model", "get_model", "build_model"}:
+        if not re.search("config|token|process|extract|feature", ast.unparse(node.func), re.I):
+            return _model(name)
     return unknown_call(m, node, path, args, kwargs, scope)
 
 
@@ -102,7 +103,8 @@ def by_name(
             return Scheduler(None, optimizer, name)
         return None if not path.startswith(("torch", "transformers")) else Scheduler(None, None, name)
     if roles.OPTIMIZER_CLASS.search(name):
-        first = args[0] if args else kwargs.get("params")
+        named = kwargs.get("params", kwargs.get("model", kwargs.get("optimizer")))
+        first = args[0] if args else named
         inner = tensors.unify(first)
         if isinstance(inner, Optimizer):
             return inner  # a wrapper around an optimizer acts on the same parameters
@@ -349,6 +351,8 @@ def _map(m: Machine, node: ast.Call, args: list[Value], kwargs: Any, scope: Scop
 
 def _sum(m: Machine, node: ast.Call, args: list[Value], kwargs: Any, scope: Scope) -> Value:
     value = tensors.unify(args[0]) if args else None
+    if isinstance(value, Tensor):
+        return tensors.derive(m, node, [value], scope)
     items = list(value) if isinstance(value, tuple) else getattr(value, "items", None)
     if isinstance(value, DictValue):
         items = list(value.items.values())

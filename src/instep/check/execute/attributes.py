@@ -104,7 +104,7 @@ def member(m: Machine, node: ast.AST, value: Value, name: str, scope: Scope) -> 
             found = Unknown(f"{id(owner.code)}.{name}", name)
         return found
     if isinstance(value, Net):
-        return _of_net(value, name)
+        return _of_net(m, node, value, name)
     if isinstance(value, Super):
         return Method(value, name)
     spelled = f"{value.known_as}.{name}" if value.known_as else f"self.{name}"
@@ -136,11 +136,13 @@ def find_member(value: Value, name: str) -> Value:
     return next((base.members[name] for base in line if name in base.members), None)
 
 
-def _of_net(net: Net, name: str) -> Value:
+def _of_net(m: Machine, node: ast.AST, net: Net, name: str) -> Value:
     if name in _WHOLE:
         return net
     if name == "training":
         return net.training if net.training is not None else Unknown(f"{id(net)}.training")
+    if "loss" in name.lower() and name[:1].islower():
+        return m.tensor(frozenset({net}), node)
     if _PLAIN.search(name):
         made: Value = Unknown(f"{net.known_as}.{name}", f"{net.known_as}.{name}")
     else:
@@ -234,8 +236,10 @@ def _bind_item(m: Machine, target: ast.Subscript, value: Value, scope: Scope) ->
     owner = tensors.unify(m.ev(target.value, scope))
     at = m.ev(target.slice, scope)
     name_it(value, ast.unparse(target))
-    if isinstance(owner, DictValue) and isinstance(at, str | int | float | bool):
-        owner.items[at] = value
+    if isinstance(owner, DictValue):
+        known = isinstance(at, str | int | float | bool)
+        owner.items[at if known else "?"] = value
+        owner.exact = owner.exact and known
     elif isinstance(owner, ListValue) and isinstance(at, int) and owner.exact:
         if -len(owner.items) <= at < len(owner.items):
             owner.items[at] = value

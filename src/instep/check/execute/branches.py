@@ -112,12 +112,15 @@ def _if(m: Machine, node: ast.If, scope: Scope) -> int | None:
     guards = (leaves(node.body) or _exits(node.body)) and not leaves(node.orelse)
     hot = scan.any_hot(node.body) or scan.any_hot(node.orelse)
     m.seen_gate, m.hung, m.gate_matters = None, False, hot or guards
-    m.counting = m.gate_matters and _resets(node)
+    m.counting, m.bound = m.gate_matters and _resets(node), None
     taken = test(m, node.test, scope, prefer=not guards, worth=hot)
     m.counting = False
     gate, hung = m.seen_gate, m.hung
     m.seen_gate, m.gate_matters = None, False
     body = node.body if taken else node.orelse
+    if hung and guards and _cuts(m, node):
+        for loop in m.loops[-1:]:
+            loop.unsure = True  # it may well end where a window does
     if hung and body:
         _assume(m, node, body, taken, scope)
     if gate is not None and guards and not taken and m.loops:
@@ -129,6 +132,15 @@ def _if(m: Machine, node: ast.If, scope: Scope) -> int | None:
         finally:
             m.gates.pop()
     return m.run(body, scope)
+
+
+def _cuts(m: Machine, node: ast.If) -> bool:
+    """Say whether a guard keeps some batches of an epoch out. A limit on a count that runs on
+    over epochs ends the whole training, and says nothing about where an epoch ends.
+    """
+    if isinstance(node.body[-1], ast.Continue):
+        return m.bound is not None
+    return isinstance(node.body[-1], ast.Break) and m.bound == "index"
 
 
 def _resets(node: ast.If) -> bool:

@@ -221,8 +221,10 @@ class Runner:
         cls = self._most_derived(scope, cls, code.name)
         made = calls.blank(m, entry.owner, cls, [], {})
         made.known_as = "self"
+        if not isinstance(made, Instance | Net):
+            return None
         self._initialise(m, cls, made, scope)
-        found = attributes.find_member(made, code.name) if isinstance(made, Instance | Net) else None
+        found = attributes.find_member(made, code.name)
         if not isinstance(found, Function) or found.code is not code:
             return None
         bound = Function(found.code, found.scope, bound=made, owner=found.owner)

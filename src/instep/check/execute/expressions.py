@@ -124,7 +124,9 @@ def _boolean(m: Machine, node: ast.BoolOp, scope: Scope) -> Value:
                 continue
             found = known
         if found is wants:
-            return Gate(wants, gate.every, gate.literal) if gate is not None else value
+            if gate is not None:
+                return Gate(wants, gate.every, gate.literal)
+            return value if undecided is None else undecided
     if undecided is not None:
         return undecided if wants or gate is None or gate.holds else gate
     return Gate(not wants, gate.every, gate.literal) if gate is not None else value

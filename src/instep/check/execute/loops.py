@@ -64,7 +64,7 @@ def source_of(m: Machine, node: ast.AST, value: Value, scope: Scope) -> Source:
     items = list(value) if isinstance(value, tuple) else getattr(value, "items", None)
     if isinstance(items, list) and (isinstance(value, tuple) or value.exact):
         known = items[:_MOST_THINGS]
-        return Source("things", lambda i: known[i], len(known), literal=True)
+        return Source("things", lambda i: known[i % len(known)], len(known), literal=True)
     if isinstance(items, list) and items:
         return Source("unknown", lambda i: items[0], None, origin=value)
     if isinstance(value, Loader):

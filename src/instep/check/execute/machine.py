@@ -121,6 +121,7 @@ class Machine:
         self.seen_gate: tuple[int, bool] | None = None  # in the condition that is being tested
         self.gate_matters = False  # and events hang on it
         self.epochal = False  # a loop over epochs was seen
+        self.bound: str | None = None  # it compares a count or an index with an unknown number
         self.counting = False  # and it resets what it counts
         self.hung = False  # that condition could not be known
 

@@ -100,6 +100,7 @@ def binary(
     if made is None:
         drawn = getattr(left, "drawn", None) or getattr(right, "drawn", None)
         made = m.derived[at] = Unknown(f"({at[1]} {kind.__name__} {at[2]})", "", drawn)
+        made.formula = (node, op, left, right, scope)
         if kind is ast.Div and one in {1, 1.0}:
             made.inverse = right
     return made
@@ -153,7 +154,7 @@ def compare(m: Machine, op: ast.cmpop, left: Value, right: Value) -> Value:
     if isinstance(op, ast.Is | ast.IsNot) or (
         isinstance(op, ast.Eq | ast.NotEq) and (left is None or right is None)
     ):
-        return _identity(left, right, negated=isinstance(op, ast.IsNot | ast.NotEq))
+        return _identity(m, left, right, negated=isinstance(op, ast.IsNot | ast.NotEq))
     if isinstance(op, ast.In | ast.NotIn):
         return _contains(left, right, negated=isinstance(op, ast.NotIn))
     one, two = number(left), number(right)
@@ -172,7 +173,7 @@ def compare(m: Machine, op: ast.cmpop, left: Value, right: Value) -> Value:
         condition = Undecided(key(left)) if isinstance(left, Unknown) else None
         if condition is not None:
             return condition if right == isinstance(op, ast.Eq) else ~condition
-    return _undecided(op, left, right)
+    return _undecided(m, op, left, right)
 
 
 def _gated(left: Value, right: Value, holds: bool) -> Value:
@@ -201,14 +202,14 @@ def _ordered(op: ast.cmpop, one: Any, two: Any) -> bool:
     return bool(one >= two)
 
 
-def _identity(left: Value, right: Value, *, negated: bool) -> Value:
+def _identity(m: Machine, left: Value, right: Value, *, negated: bool) -> Value:
     if left is None and right is None:
         return not negated
     other = right if left is None else left
     if left is not None and right is not None:
         same = left is right
         known = not isinstance(left, Unknown) and not isinstance(right, Unknown)
-        return same != negated if same or known else _undecided(ast.Eq(), left, right)
+        return same != negated if same or known else _undecided(m, ast.Eq(), left, right)
     if isinstance(other, Undecided):
         return negated
     if isinstance(other, Unknown):
@@ -228,8 +229,11 @@ def _contains(left: Value, right: Value, *, negated: bool) -> Value:
     return ~condition if negated else condition
 
 
-def _undecided(op: ast.cmpop, left: Value, right: Value) -> Undecided:
+def _undecided(m: Machine, op: ast.cmpop, left: Value, right: Value) -> Undecided:
     """Return the condition in one form, so that `a <= b` and `not b < a` are one decision."""
+    for side in (left, right):
+        if number(side) is not None:
+            m.bound = "count" if isinstance(side, Tick) else "index"
     kind: type[ast.cmpop] = type(op)
     one, two = key(left), key(right)
     if kind in _MIRROR:

@@ -71,7 +71,6 @@ class Settler:
         self.now = 0
         self.born: dict[Optimizer, int] = {}
         self.gone: dict[Optimizer, int] = {}
-        self.sites: dict[int, Optimizer] = {}
         self.events: list[Event | _Later] = []
         self.optimizers: dict[Optimizer, None] = {}
         self.unsure = any(
@@ -137,16 +136,14 @@ class Settler:
         return events
 
     def _collect(self, at: int, note: Note) -> None:
-        """Find every optimizer that the path knows, and from when to when there is it: one that is
-        made where another one was made takes its place.
+        """Find every optimizer that the path knows, and from when to when there is it: one that
+        nothing happens to any more when another one is made was replaced by it.
         """
         if note.kind == "made" and isinstance(note.data["thing"], Optimizer):
             made = note.data["thing"]
+            for before in self.born:
+                self.gone.setdefault(before, at)  # unless something still happens to it, see below
             self.born[made] = at
-            before = self.sites.get(id(note.node))
-            if before is not None:
-                self.gone[before] = at  # unless something still happens to it, see below
-            self.sites[id(note.node)] = made
             return
         for value in note.data.values():
             for inner in value if isinstance(value, list) else (value,):
@@ -263,6 +260,8 @@ class Settler:
             self.taken.add(found)
             self.ids[at] = found
             facts: dict[str, Fact] = {"type": loop.text}
+            if loop.unsure:
+                facts["bounded"] = True
             if loop.is_batches():
                 if loop.literal and loop.length is not None:
                     facts["length"] = loop.length
@@ -308,7 +307,7 @@ class Settler:
 
     def _epoch_end(self, note: Note, place: Place | None) -> Iterable[Event]:
         loop: Loop = note.data["loop"]
-        if self._is_data(loop) and not loop.unsure:
+        if self._is_data(loop):
             data = note.data
             yield EpochEnd(self.loop_id(loop), data["epoch"], data["batches"], of=self._of(loop), place=place)
 

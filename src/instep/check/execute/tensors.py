@@ -109,6 +109,14 @@ def as_tensor(m: Machine, value: Value, node: ast.AST) -> Tensor | None:
     if isinstance(value, Tensor):
         return value
     if isinstance(value, Unknown):
+        if value.made is None and value.formula is not None:
+            at, op, left, right, scope = value.formula
+            if isinstance(left, Unknown):
+                left = as_tensor(m, left, at)
+            elif isinstance(right, Unknown):
+                right = as_tensor(m, right, at)
+            made = binary(m, at, op, left, right, scope)
+            value.made = made if isinstance(made, Tensor) else None
         if value.made is None:
             value.made = m.tensor(value.hint, node)
             value.made.known_as = value.known_as
@@ -126,6 +134,8 @@ def binary(
         return m.unknown(node, scope)
     one = _tensor_or_none(m, left, node)
     two = _tensor_or_none(m, right, node)
+    if one is None and two is None:
+        return m.unknown(node, scope)
     if isinstance(op, ast.Add | ast.Sub):
         return _sum(m, node, one, two, left if one is None else right)
     if isinstance(op, ast.MatMult) and one is not None and two is not None:

@@ -108,7 +108,16 @@ def _autograd_grad(m: Machine, node: ast.Call, args: Values, kwargs: Named, scop
 
 
 def _join(m: Machine, node: ast.Call, args: Values, kwargs: Named, scope: Scope) -> Value:
-    return tensors.derive(m, node, args, scope)
+    made = tensors.derive(m, node, args, scope)
+    pieces = args[0] if args else None
+    if node.args and isinstance(node.args[0], ast.BinOp) and isinstance(made, Unknown):
+        made = m.tensor(None, node)
+        made.coupled = True
+    if isinstance(made, Tensor) and isinstance(pieces, ListValue) and not pieces.exact:
+        found, _, _ = tensors.made_of([pieces])
+        if any(t.graph for t in found) and (len(found) < 2 or not all(t.graph for t in found)):
+            made.coupled = True  # one piece among others that were kept: a loss over all of them
+    return made
 
 
 def _reduce(m: Machine, node: ast.Call, args: Values, kwargs: Named, scope: Scope) -> Value:

@@ -41,7 +41,7 @@ class Thing:
 class Unknown(Thing):
     """A value that cannot be known: `key` says which one, so that it is the same everywhere."""
 
-    __slots__ = ("count", "drawn", "hint", "inverse", "key", "made")
+    __slots__ = ("count", "drawn", "formula", "hint", "inverse", "key", "made")
 
     role = "unknown"
 
@@ -51,6 +51,7 @@ class Unknown(Thing):
         self.made: Thing | None = None  # what its use has shown it to be
         self.count: int | None = None  # the number it is taken for, once it is used as one
         self.inverse: Value = None  # it is 1 / this
+        self.formula: tuple[Any, ...] | None = None  # the operation that it is the result of
         self.hint: frozenset[Net] | None = None  # the models that it was made of
         self.drawn = drawn  # the loader whose batch it is, or is made of
 
