@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from instep.check.execute.program import Module, Project
-from instep.check.execute.scan import WANTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +25,7 @@ def wanted(text: str) -> bool:
     >>> wanted("loss.backward()"), wanted("print('backward compatible')")
     (True, False)
     """
-    return WANTED.search(text) is not None
+    return "backward(" in text or "zero_grad" in text or "cuda.amp" in text
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +45,10 @@ class Judgement:
     loops: int = 0
     """Paths on which gradients were computed and used."""
     nodes: Mapping[Place, ast.AST] = field(default_factory=dict, repr=False)
-    read: frozenset[str] = frozenset()
-    """Other files that the judgement rests on."""
+    elsewhere: tuple[Finding, ...] = ()
+    """Mistakes in files that this one imports, which show only together with it."""
+    followed: frozenset[str] = frozenset()
+    """Other files that the judgement rests on; some of them need not exist."""
 
 
 def judge(
@@ -65,22 +66,23 @@ def judge(
     from instep.rules.view import View
 
     project = project if project is not None else Project()
-    before = set(project.read)
     module = project.adopt(unit, file if file is not None else _file(unit))
     run = Runner(module, project).all()
     found: dict[tuple[str, Place], Finding] = {}
+    elsewhere: dict[tuple[str, Place], Finding] = {}
     for path in run.paths:
         for finding in judge_all(View(path.trace), codes):
-            if finding.place in module.nodes:
-                key = (finding.code, finding.place)
-                found.setdefault(key, replace(finding, condition=_condition(finding, path, module)))
+            key = (finding.code, finding.place)
+            here = found if finding.place in module.nodes else elsewhere
+            here.setdefault(key, replace(finding, condition=_condition(finding, path, module)))
     places = {reason: module.place(node) for reason, node in run.problems if hasattr(node, "lineno")}
     return Judgement(
         findings=tuple(sorted(found.values(), key=_order)),
         unjudged=tuple(Unjudged(place, reason) for reason, place in places.items()),
         loops=len(run.paths),
         nodes=module.nodes,
-        read=frozenset(project.read - before),
+        elsewhere=tuple(elsewhere.values()),
+        followed=frozenset(project.asked),
     )
 
 

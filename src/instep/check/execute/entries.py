@@ -30,6 +30,8 @@ BUDGET = 12_000
 """Statements of one path."""
 FILE_BUDGET = 60_000
 _MOST_RESTARTS = 6
+_MOST_FILES = 24
+"""Of a project, for one file of it."""
 _FIRST = frozenset({"backward", "manual_backward", "zero_grad", "step", "optimizer_step"})
 
 
@@ -70,6 +72,28 @@ class Runner:
         self.covered: set[int] = set()
         self.run = Run()
         self.left = FILE_BUDGET
+        self._borrow(module, {id(module)})
+
+    def _borrow(self, module: Module, seen: set[int]) -> None:
+        """Tell a module which of the names it imports from the project cause events."""
+        for node in module.imports:
+            for found in self._meant(module, node):
+                if id(found) not in seen and len(seen) < _MOST_FILES:
+                    seen.add(id(found))
+                    self._borrow(found, seen)
+                common = {name for name in found.scan.hot_names if not name.startswith("__")}
+                module.scan.learn(common)
+
+    def _meant(self, module: Module, node: ast.Import | ast.ImportFrom) -> list[Module]:
+        if isinstance(node, ast.Import):
+            found = [self.project.find(module, alias.name, 0) for alias in node.names]
+        else:
+            dotted = node.module or ""
+            found = [self.project.find(module, dotted, node.level)]
+            for alias in node.names:
+                inner = f"{dotted}.{alias.name}".strip(".")
+                found.append(self.project.find(module, inner, node.level))
+        return [one for one in found if one is not None]
 
     def all(self) -> Run:
         """Return the paths of all entries."""

@@ -14,6 +14,7 @@ from instep.check.execute.values import (
     Gate,
     ListValue,
     Net,
+    Ref,
     Tensor,
     Thing,
     Unknown,
@@ -185,6 +186,9 @@ class Machine:
         if builtin is not None:
             return builtin
         top = scope.top()
+        implied = IMPLIED.get(name)
+        if implied is not None and not scope.module.scan.uses.get(name, _NO_USES) & _ACTIONS:
+            return top.names.setdefault(name, Ref(implied))
         made = top.names[name] = Unknown(f"{id(top.module)}:{name}", name)
         return made
 
@@ -214,6 +218,19 @@ class Machine:
 
 
 BUILTINS: dict[str, Value] = {}
+_ACTIONS = frozenset({"step", "zero_grad"})
+_NO_USES = _ACTIONS  # what is only handed around may be anything
+IMPLIED = {
+    "torch": "torch",
+    "nn": "torch.nn",
+    "F": "torch.nn.functional",
+    "optim": "torch.optim",
+    "DataLoader": "torch.utils.data.DataLoader",
+    "GradScaler": "torch.amp.GradScaler",
+    "tqdm": "tqdm.tqdm",
+    "DDP": "torch.nn.parallel.DistributedDataParallel",
+}
+"""What a snippet means by a name that it does not import."""
 
 
 def truth(value: Value) -> bool | Undecided:

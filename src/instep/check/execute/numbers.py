@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from instep.check.execute.decisions import Undecided
 from instep.check.execute.machine import MOST_EVERY
 from instep.check.execute.values import (
+    DictValue,
     Gate,
     Grad,
     ListValue,
@@ -219,6 +220,8 @@ def _identity(m: Machine, left: Value, right: Value, *, negated: bool) -> Value:
 
 
 def _contains(left: Value, right: Value, *, negated: bool) -> Value:
+    if isinstance(right, ListValue | DictValue) and right.exact and not right.items:
+        return negated
     items = right.items if isinstance(right, ListValue) and right.exact else right
     if isinstance(items, tuple | list) and isinstance(left, str | int | bool | None):
         if all(isinstance(item, str | int | bool | None) for item in items):

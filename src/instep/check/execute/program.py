@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from typing import TYPE_CHECKING
@@ -11,8 +12,6 @@ from instep.check.sources import read_units
 from instep.check.units import Unit
 
 if TYPE_CHECKING:
-    import ast
-
     from instep.check.execute.values import Class, Value
     from instep.trace import Place
 
@@ -29,6 +28,9 @@ class Module:
         self.scan = Scan(unit.tree)
         self.places: dict[int, Place] = {}
         self.nodes: dict[Place, ast.AST] = {}
+        self.imports = [
+            node for node in ast.walk(unit.tree) if isinstance(node, ast.Import | ast.ImportFrom)
+        ]
         self.guards: dict[int, bool] = {}  # functions that ask whether there is a gradient
 
     def place(self, node: ast.AST) -> Place:
@@ -77,38 +79,58 @@ class Scope:
 class Project:
     """The files that belong together: finds what an import of one of them means."""
 
-    def __init__(self, file: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self) -> None:
         self._loaded: dict[str, Module | None] = {}
         self._roots: dict[str, list[str]] = {}
-        self.read: set[str] = set()  # files that were opened, for whoever keeps a cache
+        self._main: tuple[str, Module] | None = None
+        self._found: dict[tuple[str, str, int], tuple[str | None, tuple[str, ...]]] = {}
+        self.asked: set[str] = set()
+        """Files that the imports since the last `adopt` mean or could mean: what is in them, and
+        whether they are there, may change a judgement."""
 
     def adopt(self, unit: Unit, file: str | None) -> Module:
-        """Take a unit that is read already."""
+        """Take a unit that is read already as the one to judge.
+
+        It is nobody else's: another text of the same file may be judged next.
+        """
         module = Module(unit, file)
+        self._main = None
         if file is not None and unit.kind == "python":
-            self._loaded[os.path.abspath(file)] = module
+            self._main = (os.path.abspath(file), module)
+        self.asked = set()
         return module
 
     def find(self, importer: Module, dotted: str, level: int) -> Module | None:
         """Return the module that an import in `importer` names, if it is in the project."""
         if importer.file is None or importer.unit.kind == "markdown":
             return None
-        parts = [part for part in dotted.split(".") if part]
         here = os.path.dirname(os.path.abspath(importer.file))
+        at = (here, dotted, level)
+        if at not in self._found:
+            self._found[at] = self._locate(here, dotted, level)
+        file, tried = self._found[at]
+        self.asked.update(tried)
+        return None if file is None else self._load(file)
+
+    def _locate(self, here: str, dotted: str, level: int) -> tuple[str | None, tuple[str, ...]]:
+        """Return the file that an import means, and all files that were looked for."""
+        parts = [part for part in dotted.split(".") if part]
         if level:
             for _ in range(level - 1):
                 here = os.path.dirname(here)
             roots = [here]
         elif not parts or parts[0] in _OUTSIDE:
-            return None
+            return None, ()
         else:
             roots = self._search(here)
+        tried: list[str] = []
         for root in roots:
             base = os.path.join(root, *parts) if parts else root
             for candidate in (base + ".py", os.path.join(base, "__init__.py")):
+                tried.append(candidate)
                 if os.path.isfile(candidate):
-                    return self._load(candidate)
-        return None
+                    return candidate, tuple(tried)
+        return None, tuple(tried)
 
     def _search(self, folder: str) -> list[str]:
         found = self._roots.get(folder)
@@ -130,13 +152,12 @@ class Project:
         return found
 
     def _load(self, file: str) -> Module | None:
-        file = os.path.abspath(file)
+        if self._main is not None and file == self._main[0]:
+            return self._main[1]
         if file not in self._loaded:
-            self._loaded[file] = None  # two files that import each other
-            self.read.add(file)
             units = read_units(file, shown=os.path.relpath(file), wanted=_worth_following)
-            if isinstance(units, list) and len(units) == 1:
-                self._loaded[file] = Module(units[0], file)
+            one = isinstance(units, list) and len(units) == 1
+            self._loaded[file] = Module(units[0], file) if one else None  # type: ignore[index]
         return self._loaded[file]
 
 

@@ -5,14 +5,10 @@ each name is used.
 from __future__ import annotations
 
 import ast
-import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-WANTED = re.compile(r"\bbackward\(|zero_grad|cuda\.amp|manual_backward")
-"""A text without any of these has nothing that a rule could be about."""
 
 EVENTS = frozenset(
     {
@@ -54,6 +50,13 @@ class Scan:
     def any_hot(self, nodes: Iterable[ast.AST]) -> bool:
         """Say whether one of some statements can cause an event."""
         return any(self.hot(node) for node in nodes)
+
+    def learn(self, names: set[str]) -> None:
+        """Take note of names of other modules in which events happen."""
+        if not names <= self.hot_names:
+            self.hot_names |= names
+            self._hot.clear()
+            self._spread()
 
     def _spread(self) -> None:
         """A function that calls one in which events happen is one itself."""

@@ -40,7 +40,8 @@ def _expression(m: Machine, node: ast.Expr, scope: Scope) -> int | None:
         name = getattr(func, "attr", None) or getattr(func, "id", None)
         if name in _QUIET:
             names = scope.module.scan.names.get(id(node), frozenset())
-            if names.isdisjoint(scope.module.scan.defined):
+            scan = scope.module.scan
+            if names.isdisjoint(scan.defined) and not scan.hot(node):
                 return None
     elif isinstance(value, ast.Constant):
         return None

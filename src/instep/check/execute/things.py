@@ -237,6 +237,8 @@ def call(
         return net(m, node, value, "__call__", args, kwargs, scope)
     if isinstance(value, Criterion):
         return api.loss(m, node, value, [*args, *kwargs.values()])
+    if isinstance(value, Accelerator):
+        return wrappers.method(m, node, value, "__call__", [*args, *kwargs.values()], {}, scope)
     if isinstance(value, Scaler):
         return wrappers.loss_scaler(m, node, args, kwargs, scope, value)
     return api.unknown_call(m, node, str(value.known_as), args, kwargs, scope)

@@ -80,7 +80,9 @@ def method(
     kwargs: dict[str, Value],
     scope: Scope,
 ) -> Value:
-    """Call a method of Accelerate's or Fabric's object."""
+    """Call a method of Accelerate's or Fabric's object, or of DeepSpeed's engine."""
+    if value.kind == "deepspeed":
+        return engine_method(m, node, value, name, args, scope)
     if name in {"prepare", "setup", "setup_dataloaders", "setup_module", "setup_optimizers"}:
         made = tuple(_prepared(value, arg) for arg in args)
         return made if len(made) != 1 else made[0]
@@ -315,11 +317,50 @@ def deepspeed(
     m: Machine, node: ast.Call, args: list[Value], kwargs: dict[str, Value], scope: Scope
 ) -> Value:
     """Return what `deepspeed.initialize` gives: an engine that counts for itself."""
-    engine = Unknown(f"{id(node)}:engine", "model_engine")
-    loader = Loader("loader")
-    optimizer = Unknown(f"{id(node)}:optimizer", "engine_state")
     m.managed = "deepspeed"
-    return (engine, optimizer, loader, Unknown(f"{id(node)}:lr", "engine_rate"))
+    net = tensors.unify(kwargs.get("model", args[1] if len(args) > 1 else None))
+    config = kwargs.get("config", kwargs.get("config_params"))
+    steps = config.items.get("gradient_accumulation_steps") if isinstance(config, DictValue) else None
+    engine: Value = Unknown(f"{id(node)}:engine", "model_engine")
+    if steps is not None:
+        engine = Accelerator(None, "deepspeed", steps)
+        engine.attrs["net"] = net if isinstance(net, Net) else Net("model")
+        held = frozenset({engine.attrs["net"]})
+        engine.attrs["optimizer"] = Optimizer("engine", held)
+    rest = [Unknown(f"{id(node)}:{name}", f"engine_{name}") for name in ("state", "rate")]
+    return (engine, rest[0], Loader("loader"), rest[1])
+
+
+def engine_method(
+    m: Machine, node: ast.Call, value: Accelerator, name: str, args: list[Value], scope: Scope
+) -> Value:
+    """Follow DeepSpeed's engine: it divides the loss, and every n-th step is one."""
+    from instep.check.execute import things
+
+    if name in {"__call__", "forward"}:
+        return things.forward(m, node, value.attrs["net"], args, scope)
+    if name == "backward" and args:
+        tensor = tensors.as_tensor(m, args[0], node)
+        if tensor is not None:
+            things.backward(m, node, tensor, scope, part=value.steps)
+        return None
+    if name == "step":
+        value.micro += 1
+        every = numbers.number(value.steps)
+        if every is None and isinstance(value.steps, Unknown):
+            every = value.steps.number()
+        if isinstance(every, int) and every > 1:
+            for loop in m.loops:
+                loop.moduli.add(every)
+            m.lengths.need(every)
+        if not isinstance(every, int) or value.micro % max(every, 1) == 0:
+            optimizer = value.attrs["optimizer"]
+            things.step(m, node, optimizer, scope)
+            m.note("zero", node, scope, set_to_none=True, optimizer=optimizer)
+        return None
+    if name in {"train", "eval", "parameters", "named_parameters"}:
+        return things.net(m, node, value.attrs["net"], name, args, {}, scope)
+    return m.unknown(node, scope)
 
 
 def scale_loss(
