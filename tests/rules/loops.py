@@ -26,6 +26,7 @@ from instep.trace import (
 LINES = {"drawn": 3, "zero": 4, "forward": 5, "backward": 6, "edit": 7, "step": 8, "end": 9}
 JOB = Created("job", "job", {"source": "check"})
 MANAGED = Created("job", "job", {"source": "check", "managed": "accelerate"})
+ENGINE = Created("job", "job", {"source": "check", "managed": "deepspeed"})
 
 
 def at(line: int) -> Place:

@@ -112,6 +112,12 @@ RIGHT = {
     "a length that fits": gated(4, batches=12, facts={"length": 12}),
     "plain": plain([zero(), backward(), step()]),
     "a gate that is no accumulation": plain([zero(), backward(), step(every=3)]),
+    "a generator that is trained every third time": plain([
+        zero("d"), backward("d", "g", loss="d_loss"), step("d"), zero("g"),
+    ], batches=2) + plain([
+        zero("d"), backward("d", "g", loss="d_loss"), step("d"), zero("g"),
+        backward("d", "g", loss="g_loss"), step("g", every=3),
+    ], batches=1)[1:],
     "all batches in one update": [
         JOB, *[drawn(), backward(), drawn(1), backward(), end(2), step(), zero()] * 2,
     ],
@@ -123,6 +129,7 @@ UNKNOWN = {
     "no gate known": [
         step() if event.kind == "step" else event for event in gated(batches=5)
     ],
+    "a loop that may end where a window does": gated(facts={"bounded": True}),
     "managed": [MANAGED, *gated()[1:]],
     "opaque": [*gated(), opaque("sgd")],
     "a clear of unknown reach": [

@@ -5,6 +5,7 @@ import pytest
 from instep.rules import Severity
 from instep.trace import Created
 from tests.rules.loops import (
+    ENGINE,
     JOB,
     LINES,
     MANAGED,
@@ -38,6 +39,10 @@ def test_a_loop_that_never_clears():
 def test_a_gated_loop_that_never_clears():
     events = gated(clears_at_start=False, clears_after_step=False)
     assert only(CODE, events).place.line == LINES["backward"]
+
+
+def test_accelerate_leaves_clearing_to_the_loop():
+    assert only(CODE, [MANAGED, *plain([backward(), step()])[1:]]).place.line == LINES["backward"]
 
 
 def test_a_clear_once_per_epoch_is_too_seldom():
@@ -94,7 +99,7 @@ RIGHT = {
     "no optimizer": plain([backward()]),
 }  # fmt: skip
 UNKNOWN = {
-    "managed": [MANAGED, *plain([backward(), step()])[1:]],
+    "managed": [ENGINE, *plain([backward(), step()])[1:]],
     "opaque": [*plain([backward(), step()]), opaque("sgd")],
     "opaque for all": [*plain([backward(), step()]), opaque()],
     "a clear of unknown reach": plain([zero().__class__(None), backward(), step()]),

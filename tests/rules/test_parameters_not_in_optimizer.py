@@ -6,7 +6,7 @@ from tests.rules.lines import at, backward, judged, one, step, zero
 
 
 def model(name, **facts):
-    return at(1, Created(name, "model", {"type": "torch.nn.Linear"} | facts))
+    return at(1, Created(name, "model", {"type": "torch.nn.Linear", "trainable": True} | facts))
 
 
 def optimizer(*models, name="optimizer", **facts):
@@ -44,6 +44,14 @@ def test_back_in_train_mode():
     assert judged(rule, *BOTH, optimizer("decoder"), *modes, *loop()).keys() == {10}
 
 
+COPIED = [model("base"), model("copy"), optimizer("base"), *loop("copy", optimizers=())]
+
+
+def test_the_optimizer_holds_the_original_and_the_copy_is_trained():
+    _, message = judged(rule, *COPIED)[10]
+    assert message.startswith("`copy` is held by no optimizer")
+
+
 TARGET = [model("target_net"), model("decoder")]
 HELD = optimizer("decoder")
 
@@ -70,6 +78,12 @@ HELD = optimizer("decoder")
         pytest.param([*BOTH, HELD, Rebound("e", "encoder", "x"), *loop()], id="renamed"),
         pytest.param([*BOTH, optimizer(), *loop("encoder")], id="an image is optimized"),
         pytest.param([*BOTH, HELD, *loop(optimizers=())], id="no update"),
+        pytest.param(
+            [model("base", type="Transform"), *COPIED[1:]], id="optimized by something else"),
+        pytest.param([*COPIED, backward(models=("base",))], id="an optimizer that is not idle"),
+        pytest.param([model("loss", trainable=None), BOTH[1], HELD, *loop("loss", "decoder")],
+                     id="a loss without parameters"),
+        pytest.param([model("encoder", held=True), BOTH[1], HELD, *loop()], id="held as a part"),
         pytest.param([*BOTH, HELD, backward(models=None), step()], id="unknown models"),
         pytest.param([*TARGET, HELD, *loop("target_net", "decoder")], id="a target network"),
         pytest.param(

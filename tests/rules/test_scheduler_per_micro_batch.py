@@ -67,6 +67,9 @@ def test_at_nearly_every_micro_batch():
         pytest.param(
             [Created("scheduler", "scheduler", {"type": "Noam"}), *gated(14, 4)], id="own class"
         ),
+        pytest.param(
+            [*[schedule()] * 28, *gated(14, 4, moves=lambda i: i == 13)], id="a fast-forward"
+        ),
         pytest.param([backward(10), backward(11), step(), schedule()] * 3, id="two losses"),
         pytest.param([backward(), backward(), schedule()] * 3, id="never updated"),
     ],

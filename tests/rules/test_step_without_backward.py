@@ -66,7 +66,7 @@ def test_gradients_that_nobody_stored():
 
 SILENT = {
     "a loss may reach it on a way that was not seen": [
-        *MADE, *plain([Forward("critic"), *FOR_NOTHING]),
+        *MADE, *plain([Forward("critic"), backward().__class__(None), *FOR_NOTHING]),
     ],
     "the other side of a condition may hold the backward": [
         *MADE, Assumed("loss > 0", holds=False), *plain(FOR_NOTHING),

@@ -4,7 +4,7 @@ import pytest
 
 from instep.rules import Severity
 from instep.trace import Created
-from tests.rules.loops import MANAGED, backward, found, only, opaque, plain, step, zero
+from tests.rules.loops import ENGINE, backward, found, only, opaque, plain, step, zero
 
 CODE = "INS105"
 BODY = [
@@ -49,7 +49,7 @@ SILENT = {
     "the same parameters": [*made("net", "net"), *plain(BODY)],
     "optimizers that may wrap each other": [*made(written=False), *plain(BODY)],
     "one call clears both": [*made(), *plain([zero("a", "b"), *BODY[1:3], *BODY[4:]])],
-    "managed": [MANAGED, *made(), *plain(BODY)[1:]],
+    "managed": [ENGINE, *made(), *plain(BODY)[1:]],
     "opaque": [*made(), *plain(BODY), opaque("b")],
 }
 

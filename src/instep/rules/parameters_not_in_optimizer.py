@@ -87,7 +87,8 @@ def _judge(view: View, held: frozenset[str]) -> Iterator[Finding | None]:
                 evaluated.discard(event.model)
             case Backward(models=tuple(models), optimizers=()) if _is_idle(view, stepped):
                 left = [m for m in models if m not in evaluated and _is_left_out(view, m, held)]
-                if left and any(_is_twin(view, left[0], other) for other in held):
+                alone = not any(_is_held(model, held) for model in models)
+                if left and alone and any(_is_twin(view, left[0], other) for other in held):
                     yield _report(view, event, left)
             case Backward(models=tuple(models)) if not stepped.isdisjoint(event.optimizers or ()):
                 # Among trained models, one that is not was forgotten; alone, it may be attacked,
