@@ -25,8 +25,16 @@ def gated(length, every, *, literal=True, moves=lambda i: True, epochs=2, **more
         yield EpochEnd("loader")
 
 
+def sized(horizon):
+    return Created("scheduler", "scheduler", {"type": "StepLR", "horizon": horizon})
+
+
+def test_without_a_length_it_is_only_a_hint():
+    assert judged(rule, *gated(14, 4))[50][0] == "info"
+
+
 def test_behind_the_gate_of_the_step():
-    severity, message = judged(rule, *gated(14, 4))[50]
+    severity, message = judged(rule, sized("updates"), *gated(14, 4))[50]
     assert severity == "warning"
     assert message == (
         "`scheduler` is stepped 4 times per update of `optimizer`, "
@@ -61,6 +69,7 @@ def test_at_nearly_every_micro_batch():
         pytest.param(gated(14, 4, unit="metric"), id="plateau"),
         pytest.param(gated(14, 4, explicit=True), id="told the epoch"),
         pytest.param(gated(14, 4, optimizer=None), id="unknown optimizer"),
+        pytest.param([sized("micro-batches"), *gated(14, 4)], id="sized in micro-batches"),
         pytest.param([MANAGED, *gated(14, 4)], id="managed"),
         pytest.param([*gated(14, 4), Opaque(O, "f")], id="opaque"),
         pytest.param([*gated(14, 4), backward(optimizers=None)], id="unknown loss"),

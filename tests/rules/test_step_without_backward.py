@@ -73,6 +73,7 @@ SILENT = {
     ],
     "an optimizer of unknown models": plain(FOR_NOTHING),
     "a loop that shows a schedule, with its optimizer": [*MADE[1:], *plain([step("critic")])],
+    "steps that are timed": [JOB, backward(), *[step(line=20)] * 5, *[step(line=21)] * 5],
     "plain": plain([zero(), backward(), step()]),
     "gated": gated(),
     "a step before training": [JOB, step(line=20), *plain([zero(), backward(), step()])],

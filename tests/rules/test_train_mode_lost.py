@@ -21,7 +21,7 @@ def batch(training, line=8, function="train", **more):
 def test_the_second_epoch():
     severity, message = judged(rule, train(), *batch(True), evaluate(), *batch(False) * 2)[70]
     assert severity == "warning"
-    assert message.startswith("`model` is not put back into train mode")
+    assert message.startswith("`model` is still in eval mode when training goes on")
 
 
 def test_a_new_model_is_in_train_mode():

@@ -139,6 +139,9 @@ def _is_beside(view: View, window: WindowRecord, backward: Backward) -> bool:
     """Say whether another loss of the same batch follows, and nobody looked at this one's."""
     if not window.kept or backward.place in {other.place for other in window.kept}:
         return False
+    type_ = view.facts.get(window.optimizer, {}).get("type")
+    if type_ is not None and not str(type_).startswith("torch.optim."):
+        return False  # it may have gathered what it needs in the backward, as K-FAC does
     for event in _after(window, backward):
         if isinstance(event, Drawn | EpochEnd):
             return False

@@ -100,12 +100,20 @@ def _judge(
             if event.optimizer is not None and may_count_calls(view, event):
                 moves.setdefault((event.scheduler, event.place), []).append(event)
     for events in moves.values():
-        if size > 1 and len(events) > 1 and len(events) >= 0.75 * done:
-            yield _report(view, closed, size, events[0])
+        horizon = view.facts.get(events[0].scheduler or "", {}).get("horizon")
+        often = size > 1 and len(events) > 1 and len(events) >= 0.75 * done
+        if often and horizon != "micro-batches":
+            # Without a length nobody knows what the schedule was meant to count.
+            severity = Severity.WARNING if horizon == "updates" else Severity.INFO
+            yield _report(view, closed, size, events[0], severity)
 
 
 def _report(
-    view: View, closed: Sequence[WindowRecord], size: int, schedule: Schedule
+    view: View,
+    closed: Sequence[WindowRecord],
+    size: int,
+    schedule: Schedule,
+    severity: Severity,
 ) -> Finding | None:
     window = next(window for window in closed if window.micro_batches == size)
     times = sure_size(view, window)
@@ -117,6 +125,7 @@ def _report(
         schedule,
         f"`{name}` is stepped {often} of `{spelled(window.optimizer)}`, "
         f"so a schedule that counts updates runs {fast} too fast.",
+        severity=severity,
         related=[(window.steps[0], "updated here"), (window.kept[-1], "backward here")],
         evidence=[window.steps[0], *window.kept],
     )

@@ -76,8 +76,18 @@ def _findings(view: View) -> Iterator[Finding | None]:
             if first is None:
                 if window.index > 0 and _is_forgotten(view, windows):
                     yield _report_forgotten(optimizer, step)
-            elif window.index > first.index:  # before that there is nothing to apply
+            elif window.index > first.index and _is_mixed_in(windows, step):
                 yield _report(optimizer, windows[window.index - 1], window, step)
+
+
+def _is_mixed_in(windows: tuple[WindowRecord, ...], step: Step) -> bool:
+    """Say whether a step without a backward stands among training, and not in a loop that does
+    nothing else: that one is timed.
+    """
+    places = [(w.steps[-1].place, bool(w.backwards)) for w in windows if w.closed_by == "step"]
+    at = [index for index, (place, _) in enumerate(places) if place == step.place]
+    between = places[at[0] + 1 : at[-1]]
+    return len(at) == 1 or any(filled for _, filled in between)
 
 
 def _is_forgotten(view: View, windows: tuple[WindowRecord, ...]) -> bool:

@@ -154,8 +154,8 @@ def _report(name: str, model: _Model, step: Step) -> Finding | None:
     return report(
         sys.modules[__name__],
         model.eval_,
-        f"`{spelled(name)}` is not put back into train mode, so later updates are made without "
-        "dropout and with the old statistics of BatchNorm.",
+        f"`{spelled(name)}` is still in eval mode when training goes on: what dropout and "
+        "BatchNorm it has is switched off in those updates.",
         related=[
             (forward, "trained in eval mode here"),
             (backward, "backward here"),
