@@ -73,6 +73,7 @@ def test_one_loss_of_two_is_cleared():
 
 
 RIGHT = {
+    "a probe before training": [JOB, drawn(), backward(), *plain([zero(), backward(), step()])[1:]],
     "before forward": plain([zero(), backward(), step()]),
     "after step": plain([backward(), step(), zero()]),
     "gated": gated(),

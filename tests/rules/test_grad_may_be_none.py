@@ -52,6 +52,7 @@ def test_the_evidence():
         pytest.param([backward(), zero(optimizers=None), read()], id="cleared, unknown whose"),
         pytest.param([read(), backward()], id="an optimizer from elsewhere"),
         pytest.param([backward(optimizers=("other",)), ADAM, read()], id="filled for another"),
+        pytest.param([ADAM, read(), step()], id="whoever calls this has gone backward"),
         pytest.param([ADAM, read(optimizers=None)], id="unknown whose"),
         pytest.param([ADAM, read(optimizers=())], id="of an image"),
         pytest.param([ADAM, Opaque(O, "f"), read()], id="opaque"),

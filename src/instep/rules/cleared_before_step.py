@@ -73,9 +73,13 @@ def judge(view: View) -> Iterator[Finding]:
 def _findings(view: View) -> Iterator[Finding | None]:
     for optimizer, windows in judged(view):
         others = used_by_others(view, optimizer)
-        for window, step in updates(windows):
-            if window.lost:
-                yield _judge(view, window, step, others)
+        judgements = [
+            (_judge(view, window, step, others) if window.lost else None)
+            for window, step in updates(windows)
+        ]
+        if len(judgements) > 2 and not any(judgements[1:]):
+            continue  # what came before the training loop is not a part of it
+        yield from judgements
 
 
 def _judge(view: View, window: WindowRecord, step: Step, others: frozenset[int]) -> Finding | None:

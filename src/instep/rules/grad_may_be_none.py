@@ -91,7 +91,9 @@ def _judge(view: View) -> Iterator[Finding | None]:
             case Zero() if event.complete and event.set_to_none is not False:
                 empty.update(dict.fromkeys(event.optimizers or (), event))
             case GradRead(guarded=False):
-                yield _judge_read(event, empty, frozen)
+                # Where no backward is seen at all, whoever calls this has done it.
+                if filled or view.trace.of(Backward) or event.parameter is not None:
+                    yield _judge_read(event, empty, frozen)
 
 
 def _forget(empty: dict[str, Event], optimizers: tuple[str, ...] | None) -> None:
