@@ -32,6 +32,7 @@ MARK = "# <- here"
 def test_codes_and_names_are_those_of_the_table():
     assert names() == TABLE
     assert list(names()) == sorted(names())
+    assert names() == {code: rule.NAME for code, rule in rulebook().items()}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.NAME)

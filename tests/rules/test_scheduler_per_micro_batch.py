@@ -33,6 +33,12 @@ def test_without_a_length_it_is_only_a_hint():
     assert judged(rule, *gated(14, 4))[50][0] == "info"
 
 
+def test_a_length_in_batches_counts_updates_where_a_batch_is_split():
+    micro = [Drawn("pieces", of="loop"), backward(), schedule()]
+    events = [sized("batches"), PIECES, *[*micro * 4, step(), zero()] * 2]
+    assert judged(rule, *events)[50][0] == "warning"
+
+
 def test_behind_the_gate_of_the_step():
     severity, message = judged(rule, sized("updates"), *gated(14, 4))[50]
     assert severity == "warning"
@@ -69,7 +75,7 @@ def test_at_nearly_every_micro_batch():
         pytest.param(gated(14, 4, unit="metric"), id="plateau"),
         pytest.param(gated(14, 4, explicit=True), id="told the epoch"),
         pytest.param(gated(14, 4, optimizer=None), id="unknown optimizer"),
-        pytest.param([sized("micro-batches"), *gated(14, 4)], id="sized in micro-batches"),
+        pytest.param([sized("batches"), *gated(14, 4)], id="sized in batches"),
         pytest.param([MANAGED, *gated(14, 4)], id="managed"),
         pytest.param([*gated(14, 4), Opaque(O, "f")], id="opaque"),
         pytest.param([*gated(14, 4), backward(optimizers=None)], id="unknown loss"),

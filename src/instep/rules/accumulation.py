@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from instep.trace import WindowRecord
 
 
-def judged(
-    view: View, *, trusted: bool = False
-) -> Iterator[tuple[str, tuple[WindowRecord, ...]]]:
+def judged(view: View, *, trusted: bool = False) -> Iterator[tuple[str, tuple[WindowRecord, ...]]]:
     """Give every optimizer whose windows the source alone decides, with its windows."""
     if not is_managed(view) or trusted:
         for optimizer, windows in view.windows.items():

@@ -73,13 +73,14 @@ def judge(view: View) -> Iterator[Finding]:
 def _findings(view: View) -> Iterator[Finding | None]:
     for optimizer, windows in judged(view):
         others = used_by_others(view, optimizer)
-        judgements = [
-            (_judge(view, window, step, others) if window.lost else None)
+        judged_windows = [
+            (window, _judge(view, window, step, others) if window.lost else None)
             for window, step in updates(windows)
         ]
-        if len(judgements) > 2 and not any(judgements[1:]):
-            continue  # what came before the training loop is not a part of it
-        yield from judgements
+        hit = [window for window, finding in judged_windows if finding is not None]
+        if len(judged_windows) > 2 * len(hit) or (len(judged_windows) == 1 and hit and hit[0].kept):
+            continue  # a probe before the training loop: the loop itself would do it every time
+        yield from (finding for _, finding in judged_windows)
 
 
 def _judge(view: View, window: WindowRecord, step: Step, others: frozenset[int]) -> Finding | None:

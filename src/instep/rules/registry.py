@@ -14,12 +14,17 @@ A rule is a module with
 
 from __future__ import annotations
 
+import re
 from functools import cache
-from importlib import import_module, resources
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+_FOLDER = Path(__file__).parent
+_NAMED = re.compile(r'^CODE = "(\w+)"\nNAME = "([\w-]+)"$', re.MULTILINE)
 
 
 @cache
@@ -29,17 +34,24 @@ def rulebook() -> dict[str, ModuleType]:
     >>> rulebook()["INS101"].NAME
     'missing-zero-grad'
     """
-    folder = resources.files("instep.rules")
-    names = (e.name for e in folder.iterdir() if e.name.endswith(".py") and e.name[0] != "_")
-    modules = (import_module(f"instep.rules.{name[:-3]}") for name in sorted(names))
+    modules = (import_module(f"instep.rules.{name}") for name in _modules())
     rules = {module.CODE: module for module in modules if hasattr(module, "CODE")}
     return dict(sorted(rules.items()))
 
 
+@cache
 def names() -> dict[str, str]:
-    """Return the name of every rule by its code.
+    """Return the name of every rule by its code, in order.
+
+    They are read and not imported: settings need them before it is known that anything else is.
 
     >>> names()["INS202"]
     'leftover-window'
     """
-    return {code: rule.NAME for code, rule in rulebook().items()}
+    texts = ((_FOLDER / f"{name}.py").read_text(encoding="utf-8") for name in _modules())
+    found = (_NAMED.search(text) for text in texts)
+    return dict(sorted((each[1], each[2]) for each in found if each is not None))
+
+
+def _modules() -> list[str]:
+    return sorted(file.stem for file in _FOLDER.glob("*.py") if file.name[0] != "_")

@@ -20,6 +20,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from instep.rules.accumulation import pieces
 from instep.rules.finding import Severity
 from instep.rules.mending import evidence, statements
 from instep.rules.moving import moves
@@ -101,8 +102,10 @@ def _judge(
                 moves.setdefault((event.scheduler, event.place), []).append(event)
     for events in moves.values():
         horizon = view.facts.get(events[0].scheduler or "", {}).get("horizon")
+        if horizon == "batches" and pieces(closed[0]):
+            horizon = "updates"  # one per batch, however many pieces that has
         often = size > 1 and len(events) > 1 and len(events) >= 0.75 * done
-        if often and horizon != "micro-batches":
+        if often and horizon != "batches":
             # Without a length nobody knows what the schedule was meant to count.
             severity = Severity.WARNING if horizon == "updates" else Severity.INFO
             yield _report(view, closed, size, events[0], severity)
