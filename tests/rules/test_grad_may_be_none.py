@@ -54,6 +54,7 @@ def test_the_evidence():
         pytest.param([backward(optimizers=("other",)), ADAM, read()], id="filled for another"),
         pytest.param([ADAM, read(), step()], id="whoever calls this has gone backward"),
         pytest.param([ADAM, read(optimizers=None)], id="unknown whose"),
+        pytest.param([ADAM, backward(optimizers=()), read()], id="a copy of the model"),
         pytest.param([ADAM, read(optimizers=())], id="of an image"),
         pytest.param([ADAM, Opaque(O, "f"), read()], id="opaque"),
         pytest.param([ADAM, backward(optimizers=None), read()], id="unknown loss"),

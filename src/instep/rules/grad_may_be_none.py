@@ -87,7 +87,8 @@ def _judge(view: View) -> Iterator[Finding | None]:
                     frozen[event.id] = event
             case Backward() | GradEdited() | Opaque():
                 filled = True
-                _forget(empty, event.optimizers)
+                # A loss of models that nobody holds may be one of their copies.
+                _forget(empty, event.optimizers or None)
             case Zero() if event.complete and event.set_to_none is not False:
                 empty.update(dict.fromkeys(event.optimizers or (), event))
             case GradRead(guarded=False):
