@@ -28,6 +28,11 @@ def test_ragged_means_with_equal_weights():
     assert "each micro-batch has the same weight in the update of `sgd`" in finding.message
 
 
+def test_items_that_may_be_ignored_are_a_hint():
+    declared = Created("loss", "loss", {"ragged": "declared", "reduction": "mean"})
+    assert only(CODE, [declared, *gated()]).severity is Severity.INFO
+
+
 def test_a_framework_that_divides():
     assert found(CODE, [MANAGED, RAGGED, *gated()[1:]])
 

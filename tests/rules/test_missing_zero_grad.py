@@ -36,6 +36,14 @@ def test_a_loop_that_never_clears():
     assert {type(event).__name__ for event in finding.evidence} == {"Backward", "Step"}
 
 
+def test_written_out_one_after_the_other_it_may_be_meant():
+    body = [backward(line=20), step(), backward(line=21), step(), backward(line=22), step()]
+    findings = found(CODE, [JOB, *body])
+    assert [(f.place.line, f.severity) for f in findings] == [
+        (21, Severity.WARNING), (22, Severity.WARNING),
+    ]  # fmt: skip
+
+
 def test_a_gated_loop_that_never_clears():
     events = gated(clears_at_start=False, clears_after_step=False)
     assert only(CODE, events).place.line == LINES["backward"]

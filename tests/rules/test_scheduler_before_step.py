@@ -46,6 +46,10 @@ def test_a_scheduler_of_two():
         pytest.param([schedule()], id="no update at all"),
         pytest.param([schedule(), *BATCH], id="may be in order with the caller's"),
         pytest.param([schedule(), schedule(), *[*BATCH, schedule(51)] * 2], id="resumed"),
+        pytest.param(
+            [STEP_LR, *[backward(), schedule(), backward(), schedule(), step(), zero()] * 2],
+            id="per micro-batch",
+        ),
         pytest.param([Opaque(O, "f"), *[schedule(), *BATCH] * 2], id="opaque"),
         pytest.param([Opaque(None, "f"), *[schedule(), *BATCH] * 2], id="all opaque"),
         pytest.param([step(optimizer=None), *[schedule(), *BATCH] * 2], id="unknown step"),

@@ -79,18 +79,21 @@ def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
     ragged = [
         backward
         for backward in window.kept
-        if fact(view, backward, "ragged") is True and not is_sum(view, backward)
+        if fact(view, backward, "ragged") and not is_sum(view, backward)
     ]
     size = window.micro_batches
     if size < 2 or len(ragged) < 2 or not is_close(window.factor_sum, len(window.kept) / size):
         return None
     if not all(is_close(backward.factor, ragged[0].factor or 0.0) for backward in ragged):
         return None
+    # Items that may be ignored need not be: only a mask, or pieces of which one is short, are sure.
+    sure = any(fact(view, backward, "ragged") is True for backward in ragged)
     return report(
         sys.modules[__name__],
         ragged[0],
         f"each micro-batch has the same weight in the update of {quoted([window.optimizer])}, "
         "however many items its mean is over.",
+        severity=Severity.WARNING if sure else Severity.INFO,
         related=[(step, "stepped here")],
         evidence=[*window.kept, step],
     )

@@ -26,7 +26,7 @@ from instep.rules.patches import piecewise
 from instep.rules.reading import distinct
 from instep.rules.stale import Stale, stale_updates
 from instep.rules.view import report
-from instep.trace import Step, Zero
+from instep.trace import Backward, Step, Zero
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,6 +81,8 @@ def _is_per_batch(view: View, stale: Stale) -> bool:
 
 def _report(view: View, same: list[Stale]) -> Finding | None:
     first = same[0]
+    # Written out one after the other, it may be a test or a demonstration.
+    repeats = sum(b.place == first.backward.place for b in view.trace.of(Backward)) > 1
     name = quoted(stale.optimizer for stale in same)
     if all(stale.is_never_cleared for stale in same):
         verb = "is" if len(same) == 1 else "are"
@@ -99,6 +101,7 @@ def _report(view: View, same: list[Stale]) -> Finding | None:
         sys.modules[__name__],
         first.backward,
         message,
+        severity=Severity.ERROR if repeats else Severity.WARNING,
         related=[(first.step, "stepped here"), (clear, "cleared only here")],
         evidence=[
             *first.window.kept,

@@ -90,6 +90,9 @@ def _judge(view: View, at: int) -> Finding | None:
     step = next(own, None)
     if step is None:
         return None
+    early = after[: after.index(step)]
+    if any(isinstance(e, Schedule) and e.scheduler == schedule.scheduler for e in early):
+        return None  # it counts micro-batches, and may well be meant to
     # A loop that brings a resumed schedule up to date is over before the training begins.
     later = after[after.index(step) :]
     if not any(isinstance(e, Schedule) and e.place == schedule.place for e in later):

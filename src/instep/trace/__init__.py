@@ -24,39 +24,57 @@ train.py:14
 True
 """
 
-from instep.trace.codec import TraceFormatError
-from instep.trace.events import (
-    KINDS,
-    Assumed,
-    Backward,
-    Called,
-    Clip,
-    Created,
-    Drawn,
-    EpochEnd,
-    Event,
-    Fact,
-    Forward,
-    GradEdited,
-    GradRead,
-    LossKept,
-    Measured,
-    Mode,
-    Opaque,
-    Rebound,
-    Role,
-    ScalerUpdate,
-    Schedule,
-    Step,
-    Unscale,
-    WindowDiscarded,
-    WindowOpened,
-    Zero,
-)
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from instep.trace.place import Place, here
-from instep.trace.record import WindowRecord
-from instep.trace.trace import Trace
-from instep.trace.windows import optimizers, windows, windows_of
+
+if TYPE_CHECKING:
+    from instep.trace.codec import TraceFormatError
+    from instep.trace.events import (
+        KINDS,
+        Assumed,
+        Backward,
+        Called,
+        Clip,
+        Created,
+        Drawn,
+        EpochEnd,
+        Event,
+        Fact,
+        Forward,
+        GradEdited,
+        GradRead,
+        LossKept,
+        Measured,
+        Mode,
+        Opaque,
+        Rebound,
+        Role,
+        ScalerUpdate,
+        Schedule,
+        Step,
+        Unscale,
+        WindowDiscarded,
+        WindowOpened,
+        Zero,
+    )
+    from instep.trace.rebuild import optimizers, windows, windows_of
+    from instep.trace.record import WindowRecord
+    from instep.trace.trace import Trace
+
+# Loaded on first use: a checker that finds no loop in a file needs places, and nothing else.
+_HOME = {
+    "KINDS": "events",
+    "Trace": "trace",
+    "TraceFormatError": "codec",
+    "WindowRecord": "record",
+    "optimizers": "rebuild",
+    "windows": "rebuild",
+    "windows_of": "rebuild",
+}
 
 __all__ = [
     "KINDS",
@@ -94,3 +112,16 @@ __all__ = [
     "windows",
     "windows_of",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        message = f"module 'instep.trace' has no attribute {name!r}"
+        raise AttributeError(message)
+    found = getattr(import_module(f"instep.trace.{_HOME.get(name, 'events')}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

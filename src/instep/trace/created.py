@@ -15,14 +15,18 @@ class Created(Event):
     """Something that later events name by its id came to be, with what is known about it.
 
     Facts by role, each left out where it is not known:
-    optimizer  type, models, parameters (names), lr
+    optimizer  type, models, parameters (names), lr, written (its constructor is in the source)
     scaler     type, enabled, scale
-    scheduler  type, optimizer, unit
-    model      type, parameters (names), frozen (names), batchnorm, distributed ("ddp", "fsdp")
-    loader     type, length (batches), batch_items, drop_last
+    scheduler  type, optimizer, unit, horizon (what its length counts: "updates" or "batches")
+    model      type, parameters (names), frozen (names), batchnorm, distributed ("ddp", "fsdp"),
+               written, trainable (it has parameters), held (by any optimizer), part_of
+    loader     type, length (batches), batch_items, drop_last, pieces (of a batch), patches,
+               bounded (where its epoch ends is not known)
     loss       type, reduction, unit ("samples", "tokens", "pixels"), ragged (the number of items
-               differs between batches), coupled (an item's loss depends on the other items)
-    job        source ("check", "watch", "engine"), rank, ranks
+               differs between batches; "declared": it may), coupled (an item's loss depends on
+               the other items)
+    job        source ("check", "watch", "engine"), rank, ranks, managed (by which framework),
+               partial (a part of somebody else's loop)
     """
 
     kind: ClassVar[str] = "created"

@@ -1,0 +1,79 @@
+import math
+
+import pytest
+
+from benchmarks.evaluation.__main__ import page_sections
+from benchmarks.evaluation.running import check_clone, clones
+from benchmarks.evaluation.verdicts import (
+    Precision,
+    Repository,
+    Verdict,
+    by_cause,
+    load_repositories,
+    load_verdicts,
+    precision,
+)
+from instep.rules.registry import names
+
+
+def verdict(said="true", code="INS101", repository="a+b", severity="error"):
+    return Verdict("one", repository, "train.py", "12", code, severity, said, "because")
+
+
+@pytest.mark.parametrize(
+    ("right", "total", "bound"), [(16, 16, 0.829), (0, 5, 0.0), (9, 10, 0.606), (1, 1, 0.05)]
+)
+def test_the_bound_is_that_of_clopper_and_pearson(right, total, bound):
+    assert Precision(right, total).bound == pytest.approx(bound, abs=1e-3)
+
+
+def test_nothing_found_says_nothing():
+    assert math.isnan(Precision(0, 0).share)
+    assert str(Precision(0, 0)) == "none"
+
+
+def test_what_is_unclear_is_not_right():
+    assert precision([verdict(), verdict("unclear"), verdict("false")]) == Precision(1, 3)
+
+
+def test_copies_of_one_loop_count_once():
+    copies = [verdict()] * 5
+    assert by_cause(copies) == Precision(1, 1)
+    assert by_cause([*copies, verdict("false")]) == Precision(0, 1)
+    assert by_cause([*copies, verdict("false", code="INS102")]) == Precision(1, 2)
+
+
+def test_the_sections_hold_every_finding_and_repository():
+    repositories = [Repository("one", "a+b", "0123456789abcdef", 3, 1000)]
+    sections = page_sections(repositories, [verdict(), verdict("false", severity="warning")])
+    assert "| one | 1 | 3 | 1,000 | 1 of 1 (100%, above 5%)" in sections["sets"]
+    assert sections["findings"].count("train.py") == 2
+    assert "a/b" in sections["repositories"]
+    assert "INS101 missing-zero-grad" in sections["rules"]
+
+
+def test_clones_are_checked(tmp_path):
+    clone = tmp_path / "owner+name"
+    clone.mkdir()
+    (clone / "train.py").write_text(
+        "import torch\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for x, y in loader:\n"
+        "    loss = torch.nn.functional.cross_entropy(model(x), y)\n"
+        "    loss.backward()\n"
+        "    optimizer.step()\n"
+    )
+    [path] = clones(tmp_path)
+    [checked] = check_clone(path)
+    assert checked.crash is None
+    assert [(found.line, found.code) for found in checked.found] == [("5", "INS101")]
+
+
+def test_the_data_fit_together():
+    repositories = {(r.set, r.name) for r in load_repositories()}
+    for one in load_verdicts():
+        assert (one.set, one.repository) in repositories
+        assert one.code in names()
+        assert one.severity in {"error", "warning"}
+        assert one.verdict in {"true", "false", "unclear"}
+        assert one.reason
