@@ -9,7 +9,7 @@ BENCH_READY := $(BENCH)/.ready
 # Tests and benchmarks measure the arithmetic, not the scheduling of threads over each other.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup setup-bench demo test lint types unit fuzz test-gpu test-peers format \
+.PHONY: help setup setup-bench demo docs test lint types unit fuzz test-gpu test-peers format \
 	bench-overhead bench-exactness bench-check clean
 
 help:
@@ -38,7 +38,7 @@ $(BENCH_READY): benchmarks/requirements.txt constraints.txt pyproject.toml
 	$(BENCH)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
-demo: $(READY) ## the guided tour: what goes wrong, and the same loop in windows
+demo: $(READY) ## the guided tour: what goes wrong, how it is found, and the same loop in windows
 	$(BIN)/python -m examples.tour --out out
 
 test: lint types unit ## everything a contributor runs: lint, types, tests
@@ -55,7 +55,8 @@ unit: $(READY)
 
 fuzz: $(READY) ## the property tests with fresh random examples, many more of them
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -q -n 2 tests/engine/test_properties.py \
-		tests/engine/test_scaling.py tests/engine/test_arithmetic.py tests/splits tests/trace
+		tests/engine/test_scaling.py tests/engine/test_arithmetic.py tests/splits tests/trace \
+		tests/check/test_programs.py tests/check/test_fixing_properties.py tests/check/test_run.py
 
 test-gpu: ## the tests that need a CUDA device, with the python that has one: make test-gpu GPU_PYTHON=...
 	PYTHONPATH=src $(or $(GPU_PYTHON),$(BIN)/python) -m pytest -q -m gpu tests/gpu
@@ -71,6 +72,9 @@ bench-exactness: $(BENCH_READY) ## relative error of every engine on ragged work
 
 bench-check: $(BENCH_READY) ## lines per CPU second of `instep check`, beside Ruff and TorchFix
 	$(BENCH)/bin/python -m benchmarks.check_speed --require-peers --write
+
+docs: $(READY) ## write docs/rules, and the README's table of rules and sample output
+	$(BIN)/python -m docs.rule_pages
 
 format: $(READY) ## let ruff lay out the code
 	$(BIN)/ruff check --fix .

@@ -12,6 +12,7 @@ import pytest
 
 from instep import cli
 from instep.check import tools
+from instep.check.options import BESIDE
 from instep.cli import main
 from instep.commands import parser
 from instep.explain import page, topics
@@ -33,6 +34,7 @@ def tree(tmp_path, monkeypatch):
     (tmp_path / ".git").mkdir()
     fakes.judged.clear()
     fakes.followed.clear()
+    fakes.elsewhere.clear()
 
     def make(**contents):
         for name, content in contents.items():
@@ -137,7 +139,7 @@ def test_verbose_says_what_was_not_judged(tree, typed):
     out = typed()[1]
     assert out.endswith("1 loop was not judged; --verbose says why.\n")
     out = typed("--verbose")[1]
-    assert "a.py:4: not judged: who knows\nLooked at 2 loops, 1 of them not judged." in out
+    assert "a.py:4: not judged: who knows\nLooked at 3 loops, 1 not judged." in out
     assert "Comments silence 1 finding." in out
     code, out, err = typed("-v", "--output-format", "json")
     assert len(json.loads(out)) == 1
@@ -200,15 +202,16 @@ def test_diff_changes_nothing(tree, typed):
 
 def test_a_file_that_cannot_be_written_does_not_stop_the_others(tree, typed, monkeypatch):
     from instep.check import writing
-    from instep.commands import check as command
+
+    really = writing.write_file
 
     def write_file(path, before, after):
         if path == "a.py":
             raise writing._error("a.py: no.", "f.")
-        writing.write_file(path, before, after)
+        really(path, before, after)
 
     root = tree(a_py=LOOP, b_py=LOOP)
-    monkeypatch.setattr(command, "write_file", write_file)
+    monkeypatch.setattr(writing, "write_file", write_file)
     code, out, err = typed("--fix")
     assert code == 2
     assert "instep: a.py: no.\n  why:" in err
@@ -379,13 +382,13 @@ from tests.check import fakes
 
 def load():
     made = fakes.load()
-    def judge(unit, codes):
+    def judge(unit):
         try:
             os.close(os.open({mark!r}, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
-            return made.judge(unit, codes)
+            return made.judge(unit)
         os.kill(os.getppid(), signal.SIGINT)  # the first file that is judged is one too many
-        return made.judge(unit, codes)
+        return made.judge(unit)
     return made._replace(judge=judge) if {mark!r} else made
 
 tools.load = load
@@ -480,6 +483,11 @@ def test_rule_pages_have_their_examples(code, capsys):
     assert f"## Right\n\n```python\n{rule.GOOD.strip()}\n```\n" in out
     assert shown(capsys, "explain", rule.NAME.upper())[1] == out
     assert shown(capsys, "explain", code.lower())[1] == out
+
+
+@pytest.mark.parametrize(("code", "name"), BESIDE.items())
+def test_what_is_no_rule_has_a_page_too(code, name, capsys):
+    assert shown(capsys, "explain", code) == shown(capsys, "explain", name) == (0, page(name), "")
 
 
 def test_explain_lists_and_guesses(capsys):

@@ -32,9 +32,9 @@ def main(arguments: list[str] | None = None) -> None:
     seen = tour(parser.parse_args(arguments).out / "tour")
     pictures = [str(picture) for each in seen for picture in each.pictures]
     print()
-    print("Seen:   ", " ".join(each.sentence for each in seen))
-    print("Picture:", ", ".join(pictures))
-    print("Next:    examples/when_to_zero_grad.py, then the other scripts beside it.")
+    print("Seen:    ", "\n          ".join(each.sentence for each in seen))
+    print("Pictures:", ", ".join(pictures))
+    print("Next:     .venv/bin/instep check YOUR_PROJECT, then examples/when_to_zero_grad.py")
 
 
 if __name__ == "__main__":

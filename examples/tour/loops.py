@@ -47,9 +47,9 @@ def textbook(model: nn.Module, optimizer: Optimizer, batches: Sequence[Batch], n
     """Accumulate gradients as most tutorials show it: here to be measured, not to be copied."""
     for i, (x, y) in enumerate(batches):
         loss = mean_loss(model(x), y)
-        (loss / n).backward()
+        (loss / n).backward()  # instep: ignore[mean-of-means] to be measured
         if (i + 1) % n == 0:
-            optimizer.step()
+            optimizer.step()  # instep: ignore[leftover-window] to be measured
             optimizer.zero_grad()
 
 

@@ -38,13 +38,14 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def body_of(function: Callable[..., object]) -> list[str]:
-    """Return the source lines of a function without its signature and docstring."""
+    """Return the source of a function without its signature, docstring and words to the checker."""
     source = textwrap.dedent(inspect.getsource(function))
     definition = ast.parse(source).body[0]
     assert isinstance(definition, ast.FunctionDef)
     has_docstring = ast.get_docstring(definition) is not None
     first = definition.body[int(has_docstring)]
-    return textwrap.dedent("\n".join(source.splitlines()[first.lineno - 1 :])).splitlines()
+    lines = [line.partition("  # instep:")[0] for line in source.splitlines()[first.lineno - 1 :]]
+    return textwrap.dedent("\n".join(lines)).splitlines()
 
 
 def side_by_side(left: tuple[str, list[str]], right: tuple[str, list[str]]) -> str:

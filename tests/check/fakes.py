@@ -12,13 +12,11 @@ KINDS = {"bad": (CODE, NAME, Severity.ERROR), "odd": (OTHER, OTHER_NAME, Severit
 judged = []
 """Paths of the units that were judged, in order."""
 followed = set()
+elsewhere = {}
+"""By the path of a unit: findings in other files."""
 
 
-def wanted(text):
-    return "backward" in text
-
-
-def judge(unit, codes):
+def judge(unit):
     judged.append(unit.path)
     if "explode" in unit.text:
         raise RuntimeError("boom\nand more")
@@ -31,12 +29,15 @@ def judge(unit, codes):
             column = len(line[: match.start()].encode())
             place = unit.locator.place(number, column, number, column + 3)
             related = (Related(unit.locator.place(1, 0), "loop here"),)
-            if code in codes:
-                findings.append(Finding(code, name, severity, place, "it is bad.", related))
+            findings.append(Finding(code, name, severity, place, "it is bad.", related))
         if "unknown" in line:
             unjudged.append(SimpleNamespace(place=unit.locator.place(number), reason="who knows"))
     return SimpleNamespace(
-        findings=tuple(findings), unjudged=unjudged, loops=unit.text.count("for ")
+        findings=tuple(findings),
+        elsewhere=tuple(elsewhere.get(unit.path, ())),
+        unjudged=unjudged,
+        loops=unit.text.count("for "),
+        followed=followed,
     )
 
 
@@ -47,9 +48,9 @@ def edit(unit, finding):
     return Edit(line, column, line, column + 3, "good")
 
 
-def with_fixes(unit, judgement, again):
+def with_fixes(unit, judgement, findings, again):
     found = []
-    for finding in judgement.findings:
+    for finding in findings:
         is_safe = finding.code == CODE
         fix = Fix("make it good", (edit(unit, finding),), is_safe=is_safe)
         found.append(Finding(**{f: getattr(finding, f) for f in finding.__slots__} | {"fix": fix}))
@@ -65,4 +66,4 @@ def mend(unit, unsafe, again, accept):
 
 
 def load():
-    return Tools(wanted, judge, lambda unit: followed, with_fixes, mend)
+    return Tools(("backward",), judge, with_fixes, mend)

@@ -26,7 +26,8 @@ FINDING = Finding(
 )
 OUTCOMES = [
     Outcome("a.py"),
-    Outcome("a.py", (FINDING,), (Unjudged(PLACE, "a generator"),), loops=2, silenced=1),
+    Outcome("a.py", (FINDING,), (Unjudged(PLACE, "a generator"),), loops=2),
+    Outcome("a.py", silenced=(FINDING,), elsewhere=(FINDING,)),
     Outcome("a.py", diagnostic=diagnose("python-2", PLACE, "print x")),
 ]
 

@@ -116,7 +116,7 @@ def test_an_empty_select_is_no_rule(project):
         ('[tool.instep]\nper-file-ignores = {"a" = "INS101"}', "'a': expected a list of strings"),
         ('[tool.instep]\nper-file-ignores = {"a" = ["zerofill"]}', "Did you mean 'zero-fill'?"),
         ("[tool]\ninstep = 3", "expected a table, got 3"),
-        ("tool = 3", "it cannot be read"),
+        ("tool = 3 # instep", "it cannot be read"),
         ("[tool.instep\n", "it cannot be read"),
     ],
 )
@@ -140,9 +140,13 @@ def test_a_named_file(project):
 
 def test_not_even_utf_8(project):
     root = project("")
-    (root / "pyproject.toml").write_bytes(b"\xff")
+    (root / "pyproject.toml").write_bytes(b"instep \xff")
     with pytest.raises(CheckError, match="cannot be read"):
         find_config(root, RULES)
+
+
+def test_a_project_that_says_nothing_to_us_may_be_as_broken_as_it_likes(project):
+    assert find_config(project("= 1"), RULES).source is None
 
 
 def test_rules_by_any_name():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from instep.check.discovery import Ignore, discover
+from instep.check.discovery import Ignore, discover, is_out
 from instep.errors import CheckError
 
 GIT = shutil.which("git")
@@ -205,3 +205,22 @@ def test_it_finds_what_git_would_add(tmp_path_factory, wanted, top, nested):
     ).stdout.split()
     ours = [path.relative_to(root).as_posix() for path in discover([root])]
     assert sorted(ours) == sorted(name for name in listed if not name.endswith(".gitignore"))
+
+
+def test_whether_one_file_is_out(tmp_path):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".gitignore").write_text("build/\n*.log.py\n")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / ".gitignore").write_text("!keep.log.py\n")
+
+    def out(path, *globs):
+        return is_out(str(tmp_path / path), [Ignore.globs(tmp_path, globs)])
+
+    assert [out("a.py"), out("build/a.py"), out("build/x/a.py"), out("a.log.py")] == [
+        False,
+        True,
+        True,
+        True,
+    ]
+    assert [out("sub/keep.log.py"), out("sub/a.log.py")] == [False, True]
+    assert [out("a.py", "a.*"), out("sub/x/a.py", "sub")] == [True, True]

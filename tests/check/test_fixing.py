@@ -18,10 +18,11 @@ class Judgement(NamedTuple):
     unjudged: tuple
     loops: int
     nodes: dict
+    elsewhere: tuple = ()
 
 
 def judge(unit):
-    nodes, findings, unjudged, loops = {}, [], [], 0
+    nodes, findings, unjudged, elsewhere, loops = {}, [], [], [], 0
     for node in ast.walk(unit.tree):
         if isinstance(node, ast.For):
             loops += 1
@@ -31,9 +32,12 @@ def judge(unit):
         nodes[place] = node
         if node.id in CODES:
             findings.append(Finding(CODES[node.id], node.id, Severity.ERROR, place, "It is."))
+        if node.id == "moved":
+            there = Place("b.py", 1)
+            elsewhere.append(Finding(CODES["bad"], "bad", Severity.ERROR, there, "It is."))
         if node.id == "blind":
             unjudged.append(SimpleNamespace(place=place, reason="unknown"))
-    return Judgement(tuple(findings), tuple(unjudged), loops, nodes)
+    return Judgement(tuple(findings), tuple(unjudged), loops, nodes, tuple(elsewhere))
 
 
 CODES = {"bad": "INS901", "worse": "INS902", "odd": "INS903"}
@@ -78,7 +82,7 @@ def test_a_fix_that_helps_stands(rules):
     assert proved("bad = 1\n").title == "call it good"
 
 
-@pytest.mark.parametrize("name", ["bad", "worse", "blind", "not python", "(", "bad = bad"])
+@pytest.mark.parametrize("name", ["bad", "worse", "blind", "moved", "not python", "(", "bad = bad"])
 def test_a_fix_that_does_not_help_falls(rules, name):
     rules("bad", renames(name))
     assert proved("bad = 1\n") is None
@@ -126,7 +130,18 @@ def test_a_report_judges_a_bounded_number_of_texts(rules):
     found = fixing.with_fixes(unit, judge(unit), judge=judge)
     offered = [finding.fix is not None for finding in found]
     assert offered == [True] * 20 + [False] * 30
+    long = unit_of(unit.text + "\n" * 30_000)
+    found = fixing.with_fixes(long, judge(long), judge=judge)
+    assert [finding.fix is not None for finding in found] == [True] + [False] * 49
     assert len(fixed(unit.text).fixed) == 50
+
+
+def test_only_what_is_reported_gets_a_fix(rules):
+    rules("bad", renames("good"))
+    unit = unit_of("bad = 1\nbad = 2\n")
+    judgement = judge(unit)
+    found = fixing.with_fixes(unit, judgement, judge=judge, findings=judgement.findings[1:])
+    assert [(f.place.line, f.fix.title) for f in found] == [(2, "call it good")]
 
 
 def test_no_rule_no_mend_no_candidate(rules):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from instep.check import parsing
 from instep.check.parsing import MAX_DEPTH, MAX_LINES, Fault, parse
 
 BOMBS = {
@@ -29,9 +30,15 @@ BOMBS = {
 }
 
 
+@pytest.fixture(params=[True, False], ids=["counted", "walked"])
+def way(request, monkeypatch):
+    """Both ways to find out how deep a tree is, where there are two."""
+    monkeypatch.setattr(parsing, "_COUNTS_LEVELS", request.param and parsing._COUNTS_LEVELS)
+
+
 @pytest.mark.parametrize("size", [MAX_DEPTH + 10, 3000, 100_000])
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_recursion_bombs(bomb, size):
+def test_recursion_bombs(bomb, size, way):
     fault = parse(BOMBS[bomb](size))
     assert isinstance(fault, Fault)
     assert fault.kind in {"too-deep", "too-large"}
@@ -48,12 +55,29 @@ def test_a_bomb_is_survived_in_a_process_with_a_high_recursion_limit():
     assert (done.returncode, done.stdout.split()) == (0, ["too-deep", "too-deep"])
 
 
-def test_ordinary_depth_is_read():
+def test_ordinary_depth_is_read(way):
+    limit = sys.getrecursionlimit()
     assert isinstance(parse("x = " + " + ".join("abcdefgh" * 25)), ast.Module)
     assert isinstance(parse("if x:\n pass\n" + "elif x:\n pass\n" * 100), ast.Module)
     assert isinstance(
         parse("".join(" " * at + "if x:\n" for at in range(90)) + " " * 91 + "y"), ast.Module
     )
+    assert sys.getrecursionlimit() == limit
+
+
+def test_the_line_that_is_too_deep(way):
+    assert parse("x = 1\n" * 6 + "y = 1" + "+1" * 400 + "\nz = 2\n").line == 7
+
+
+def test_every_field_that_nodes_are_in_is_looked_at():
+    kinds = {"expr", "stmt", "pattern", "arguments", "arg", "keyword", "withitem", "match_case"}
+    kinds |= {"comprehension", "excepthandler", "alias"}
+    for kind in vars(ast).values():
+        signature = str(getattr(kind, "__doc__", "")).replace("\n", " ")
+        if signature.startswith(f"{getattr(kind, '__name__', None)}("):
+            parts = [part.split() for part in signature.partition("(")[2].rstrip(")").split(",")]
+            fields = {field for word, field in parts if word.rstrip("*?") in kinds}
+            assert fields <= {*parsing._below[kind]}, kind
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ def test_everything_survives_json(words, number, is_plain):
         findings=(make(message=words[3], place=place),),
         unjudged=(Unjudged(place, words[4]),),
         loops=number,
+        silenced=(make(message=words[4], place=place),),
+        elsewhere=(make(message=words[2], place=place),),
         followed=(words[1],),
     )
     assert outcome_of(json.loads(json.dumps(packed(outcome)))) == outcome

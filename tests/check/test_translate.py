@@ -3,8 +3,9 @@ import json
 import pytest
 
 from instep.check.sources import units_from_bytes
-from instep.check.translate import applied, in_file
-from instep.rules import Edit, Finding, Fix, Severity
+from instep.check.translate import applied, as_shown, in_file
+from instep.rules import Edit, Finding, Fix, Related, Severity
+from instep.trace import Place
 
 MARKDOWN = "- a\n\n  ```python\n  é = 1\n  y = 2\n  ```\n"
 
@@ -58,3 +59,13 @@ def test_of_overlapping_edits_one_is_made():
         "a  # b\n",
         "a  # c\n",
     )
+
+
+def test_other_files_are_named_the_way_the_file_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    place = Place("lib/helper.py", 3)
+    found = Finding("INS101", "n", Severity.ERROR, place, "m.", related=(Related(place, "here"),))
+    assert as_shown(found, "a.py") == found
+    shown = as_shown(found, str(tmp_path / "a.py"))
+    absolute = str(tmp_path / "lib" / "helper.py")
+    assert {shown.place.path, shown.related[0].place.path} == {absolute}

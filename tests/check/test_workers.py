@@ -1,3 +1,4 @@
+import gc
 import subprocess
 import sys
 import threading
@@ -6,7 +7,7 @@ import pytest
 
 from instep.check import workers
 from instep.check.outcome import Outcome
-from instep.check.workers import Task, cores, spread
+from instep.check.workers import Task, cores, rare_collections, spread
 
 
 def upper():
@@ -65,3 +66,11 @@ def test_cores(monkeypatch):
     assert cores() >= 1
     monkeypatch.delattr("os.sched_getaffinity", raising=False)
     assert cores() >= 1
+
+
+def test_the_garbage_collector_is_left_as_it_was():
+    usual = gc.get_threshold()
+    with pytest.raises(RuntimeError), rare_collections():
+        assert gc.get_threshold() > usual
+        raise RuntimeError
+    assert gc.get_threshold() == usual

@@ -1,6 +1,7 @@
 """The tour shows what it says, fails if a stop fails, and leaves a picture with something on it."""
 
 import doctest
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from examples.tour import __main__ as tour
 from examples.tour import loops, show
 from examples.tour.show import body_of, progress, side_by_side
 from examples.tour.stop import Seen, TourError
-from examples.tour.stops import one_window, training
+from examples.tour.stops import checking, one_window, training
 
 
 def test_one_window_the_engine_is_exact_and_the_textbook_loop_is_not() -> None:
@@ -41,6 +42,44 @@ def test_one_window_does_not_hide_an_inexact_engine() -> None:
         one_window._seen(whole, dict.fromkeys("abcd", wrong))
 
 
+def test_wrong_loops_are_found_mended_and_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = checking.stop(tmp_path)
+    out = capsys.readouterr().out
+    report, _, rest = out.partition("$ instep check --diff")
+    found = re.findall(
+        r"^(\w+\.py):\d+:\d+: (?:error|warning) INS\d{3} ([\w-]+):", report, re.MULTILINE
+    )
+    assert sorted(found) == [
+        ("amp.py", "clip-before-unscale"),
+        ("amp.py", "leftover-window"),
+        ("amp.py", "unscaled-accumulation"),
+        ("patches.py", "step-per-patch"),
+        ("plain.py", "missing-zero-grad"),
+    ]
+    assert {"+        optimizer.zero_grad()", "+            scaler.unscale_(optimizer)"} <= set(
+        rest.splitlines()
+    )
+    assert rest.count("No problems found in 3 files.") == 2
+    rows = re.findall(r"^(\w+)\.py: .*? +(\d+)% +(\S+)$", rest, re.MULTILINE)
+    assert [name for name, _, _ in rows] == ["plain", "patches", "amp"]
+    assert all(float(before) >= 30 and float(after) < 1e-12 for _, before, after in rows)
+    assert imread(seen.pictures[0])[..., :3].std() > 0.02
+
+
+def test_wrong_loops_are_not_said_to_be_mended_if_they_are_not(tmp_path: Path) -> None:
+    for before, after in ((1e-3, 0.0), (0.5, 1e-3)):
+        with pytest.raises(TourError, match="is off by"):
+            checking._seen({"plain.py": checking.Mended("", before, after)}, tmp_path / "a.png")
+
+
+def test_a_command_that_ends_otherwise_fails_its_stop(tmp_path: Path) -> None:
+    (tmp_path / "empty.py").touch()
+    with pytest.raises(TourError, match="exits with 0, not 1"):
+        checking.instep_check(tmp_path, "empty.py", expect=1)
+
+
 def test_the_whole_tour(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tour.main(["--out", str(tmp_path)])
     out = capsys.readouterr().out
@@ -48,8 +87,8 @@ def test_the_whole_tour(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "window.backward(loss, items=counted(y))" in out
     assert "\r" not in out
     picture = tmp_path / "tour" / "loss_curves.png"
-    seen, where, following = out.splitlines()[-3:]
-    assert seen.startswith("Seen:")
+    *seen, where, following = out.splitlines()[-5:]
+    assert seen[0].startswith("Seen:")
     assert str(picture) in where
     assert following.startswith("Next:")
     pixels = imread(picture)[..., :3]
@@ -107,8 +146,9 @@ def test_tables_look_as_documented() -> None:
     assert doctest.testmod(show).failed == 0
 
 
-def test_source_is_shown_without_signature_and_docstring() -> None:
+def test_source_is_shown_without_what_a_reader_does_not_need() -> None:
     lines = body_of(loops.tensor_items)
     assert lines[0] == "for window in stepper.windows(batches, size=n):"
+    assert "    (loss / n).backward()" in body_of(loops.textbook)
     shown = side_by_side(("a", ["one", "two"]), ("b", ["three"])).splitlines()
     assert shown == ["a    |  b", "---  |  -----", "one  |  three", "two  |"]

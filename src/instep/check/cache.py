@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from instep.check.options import Settings
     from instep.check.outcome import Outcome
 
-FOLDER = ".instep_cache"
 _TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# The cache of `instep check`.\n"
 _OUR_ROOMS = ("check", "rules", "trace")
 

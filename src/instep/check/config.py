@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,11 +57,18 @@ def find_config(start: str | Path, rules: Mapping[str, str]) -> Config:
     here = _absolute(start)
     for folder in (here, *here.parents):
         file = folder / "pyproject.toml"
-        if file.is_file() and (config := _from_file(file, rules)) is not None:
+        if _speaks_of_us(file) and (config := _from_file(file, rules)) is not None:
             return config
         if (folder / ".git").exists():
             break
     return Config(root=here if here.is_dir() else here.parent)
+
+
+def _speaks_of_us(file: Path) -> bool:
+    try:
+        return file.is_file() and b"instep" in file.read_bytes()
+    except OSError:
+        return True  # who reads it next will say what is wrong
 
 
 def load_config(file: str | Path, rules: Mapping[str, str]) -> Config:
@@ -107,6 +112,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     >>> did_you_mean("selct", ["select", "ignore"])
     " Did you mean 'select'?"
     """
+    import difflib  # noqa: PLC0415  # only for those who mistype
+
     lower = {other.lower(): other for other in known}
     near = difflib.get_close_matches(word.lower(), lower, n=1)
     return f" Did you mean {lower[near[0]]!r}?" if near else ""
@@ -117,6 +124,8 @@ def _absolute(path: str | Path) -> Path:
 
 
 def _from_file(file: Path, rules: Mapping[str, str]) -> Config | None:
+    import tomllib  # noqa: PLC0415  # most projects have no settings
+
     try:
         text = file.read_text(encoding="utf-8-sig")
         table = tomllib.loads(text).get("tool", {}).get("instep")

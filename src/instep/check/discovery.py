@@ -122,6 +122,17 @@ def _walk(root: Path, exclude: Sequence[Ignore]) -> Iterator[Path]:
         pending.extend(reversed(folders))
 
 
+def is_out(path: str, exclude: Sequence[Ignore]) -> bool:
+    """Say whether an absolute path is excluded or, as git sees it, ignored."""
+    if any(ignore.covers(path) for ignore in exclude):
+        return True
+    folder = os.path.dirname(path)  # noqa: PTH120
+    git = [*_above(folder), *_read(folder, ".gitignore")]
+    if _ignored(git, path, is_folder=False):
+        return True
+    return any(_ignored(git, str(above), is_folder=True) for above in Path(path).parents)
+
+
 def _ignored(git: list[Ignore], path: str, *, is_folder: bool) -> bool:
     """Ask the nearest .gitignore first; the first that speaks of the path decides."""
     for ignore in reversed(git):

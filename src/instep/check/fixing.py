@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _MOST_TRIED = 6  # candidates of one finding
 _MOST_JOINED = 2  # findings that a fix brings to light and mends as well
 _MOST_JUDGED = 40  # texts of one unit, where nobody has asked for fixes yet
+_MOST_LINES = 100_000  # of all these texts together
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +45,30 @@ class _Proof(NamedTuple):
 
 def prove(unit: Unit, finding: Finding, judgement: Judgement, *, judge: Judge) -> Fix | None:
     """Return a fix of a finding after which its rule finds less and no rule finds more."""
-    proof = _prove(unit, finding, judgement, judge)
+    proof = _prove(unit, finding, judgement, _source(unit, judgement), judge)
     return None if proof is None else proof.fix
 
 
-def with_fixes(unit: Unit, judgement: Judgement, *, judge: Judge) -> tuple[Finding, ...]:
-    """Return the findings of a judgement, each with its fix where one can be proved.
+def with_fixes(
+    unit: Unit,
+    judgement: Judgement,
+    *,
+    judge: Judge,
+    findings: Sequence[Finding] | None = None,
+) -> tuple[Finding, ...]:
+    """Return findings of a judgement, all if not given, each with its fix if one can be proved.
 
     A unit with very many findings gets fixes for the first of them; `fix_unit` finds the rest.
     """
     limited = _limited(judge)
+    source = _source(unit, judgement)
     found = []
-    for finding in judgement.findings:
+    for finding in judgement.findings if findings is None else findings:
         try:
-            fix = prove(unit, finding, judgement, judge=limited)
+            proof = _prove(unit, finding, judgement, source, limited)
         except _SpentError:
-            fix = None
-        found.append(replace(finding, fix=fix))
+            proof = None
+        found.append(replace(finding, fix=None if proof is None else proof.fix))
     return tuple(found)
 
 
@@ -69,10 +77,12 @@ class _SpentError(Exception):
 
 
 def _limited(judge: Judge) -> Judge:
-    left = iter(range(_MOST_JUDGED))
+    texts = lines = 0
 
     def limited(unit: Unit) -> Judgement:
-        if next(left, None) is None:
+        nonlocal texts, lines
+        texts, lines = texts + 1, lines + unit.text.count("\n")
+        if texts > _MOST_JUDGED or lines > _MOST_LINES:
             raise _SpentError
         return judge(unit)
 
@@ -90,8 +100,9 @@ def fix_unit(unit: Unit, *, unsafe: bool, judge: Judge, accept: Accept) -> Fixed
     judgement = judge(unit)
     while True:
         remaining: list[Finding] = []
+        source = _source(unit, judgement)
         for finding in accept(unit, judgement.findings):
-            proof = _prove(unit, finding, judgement, judge)
+            proof = _prove(unit, finding, judgement, source, judge)
             if proof is not None and (unsafe or proof.fix.is_safe):
                 fixed.append(replace(finding, fix=proof.fix))
                 unit, judgement = proof.unit, proof.judgement
@@ -101,9 +112,15 @@ def fix_unit(unit: Unit, *, unsafe: bool, judge: Judge, accept: Accept) -> Fixed
             return Fixed(unit.text, tuple(fixed), tuple(remaining))
 
 
-def _prove(unit: Unit, finding: Finding, judgement: Judgement, judge: Judge) -> _Proof | None:
+def _source(unit: Unit, judgement: Judgement) -> Source:
+    return Source(unit.text, unit.tree, judgement.nodes)
+
+
+def _prove(
+    unit: Unit, finding: Finding, judgement: Judgement, source: Source, judge: Judge
+) -> _Proof | None:
     tried: set[tuple[Edit, ...]] = set()
-    for fix in _candidates(unit, finding, judgement):
+    for fix in _candidates(finding, source):
         if fix.edits in tried:
             continue
         if len(tried) == _MOST_TRIED:
@@ -116,11 +133,11 @@ def _prove(unit: Unit, finding: Finding, judgement: Judgement, judge: Judge) -> 
     return None
 
 
-def _candidates(unit: Unit, finding: Finding, judgement: Judgement) -> Iterator[Fix]:
+def _candidates(finding: Finding, source: Source) -> Iterator[Fix]:
     rule = rulebook().get(finding.code)
     mend = getattr(rule, "mend", None)
     if mend is not None:
-        yield from mend(finding, Source(unit.text, unit.tree, judgement.nodes))
+        yield from mend(finding, source)
 
 
 def _try(unit: Unit, fix: Fix, judge: Judge) -> _Proof | None:
@@ -143,11 +160,11 @@ def _join(
     for _ in range(_MOST_JOINED + 1):
         if _is_better(finding.code, before, proof.judgement):
             return proof
-        worse = _more(before.findings, proof.judgement.findings)
+        worse = _more(before, proof.judgement)
         found = next((f for f in proof.judgement.findings if f.code in worse), None)
         if found is None:
             return None
-        for fix in _candidates(proof.unit, found, proof.judgement):
+        for fix in _candidates(found, _source(proof.unit, proof.judgement)):
             joined = _try(proof.unit, fix, judge)
             if joined and _count(found.code, joined.judgement) < _count(
                 found.code, proof.judgement
@@ -162,12 +179,17 @@ def _join(
     return None
 
 
-def _more(before: Sequence[Finding], after: Sequence[Finding]) -> set[str]:
-    return set(Counter(f.code for f in after) - Counter(f.code for f in before))
+def _more(before: Judgement, after: Judgement) -> set[str]:
+    return set(_counted(after) - _counted(before))
 
 
 def _count(code: str, judgement: Judgement) -> int:
-    return sum(finding.code == code for finding in judgement.findings)
+    return _counted(judgement)[code]
+
+
+def _counted(judgement: Judgement) -> Counter[str]:
+    # What a fix moves into a file that this one imports is not mended.
+    return Counter(f.code for f in (*judgement.findings, *judgement.elsewhere))
 
 
 def _is_better(code: str, before: Judgement, after: Judgement) -> bool:
@@ -175,4 +197,4 @@ def _is_better(code: str, before: Judgement, after: Judgement) -> bool:
     blind = Counter(u.reason for u in after.unjudged) - Counter(u.reason for u in before.unjudged)
     # Paths may become fewer, since a branch may go; but something must still be seen.
     seen = bool(after.loops) >= bool(before.loops) and not blind
-    return less and seen and not _more(before.findings, after.findings)
+    return less and seen and not _more(before, after)

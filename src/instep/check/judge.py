@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from instep.check.execute.entries import Runner
 from instep.check.execute.program import Module, Project
+from instep.check.words import wanted
+from instep.rules.verdict import judge_all
+from instep.rules.view import View
 
 if TYPE_CHECKING:
+    import ast
     from collections.abc import Mapping
 
     from instep.check.execute.entries import Path
@@ -17,15 +21,6 @@ if TYPE_CHECKING:
     from instep.trace import Place
 
 __all__ = ["Judgement", "Project", "Unjudged", "judge", "wanted"]
-
-
-def wanted(text: str) -> bool:
-    """Say whether a text can hold anything that a rule is about.
-
-    >>> wanted("loss.backward()"), wanted("print('backward compatible')")
-    (True, False)
-    """
-    return "backward(" in text or "zero_grad" in text or "cuda.amp" in text
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +56,6 @@ def judge(
     """Judge a unit. `file` is where it lies, for its imports; as shown to the user if not given."""
     if not wanted(unit.text):
         return Judgement()
-    from instep.check.execute.entries import Runner
-    from instep.rules.verdict import judge_all
-    from instep.rules.view import View
-
     project = project if project is not None else Project()
     module = project.adopt(unit, file if file is not None else _file(unit))
     run = Runner(module, project).all()
@@ -75,7 +66,11 @@ def judge(
             key = (finding.code, finding.place)
             here = found if finding.place in module.nodes else elsewhere
             here.setdefault(key, replace(finding, condition=_condition(finding, path, module)))
-    places = {reason: module.place(node) for reason, node in run.problems if hasattr(node, "lineno")}
+    first = unit.locator.place(1)
+    places = {
+        reason: module.place(node) if hasattr(node, "lineno") else first
+        for reason, node in run.problems
+    }
     return Judgement(
         findings=tuple(sorted(found.values(), key=_order)),
         unjudged=tuple(Unjudged(place, reason) for reason, place in places.items()),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from difflib import SequenceMatcher
 from typing import NamedTuple
 
 _ENDING = re.compile(r"\r\n?|\n")
@@ -90,6 +89,8 @@ def _middle(old: list[str], new: list[str]) -> list[int | None]:
     kept: list[int | None] = [None] * len(new)
     if len(old) * len(new) > _MOST_COMPARED:
         return kept
+    from difflib import SequenceMatcher  # noqa: PLC0415  # slow to load, and rarely needed
+
     for block in SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks():
         kept[block.b : block.b + block.size] = range(block.a, block.a + block.size)
     return kept

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from instep.check.baseline import fingerprints
 from instep.check.outcome import Outcome, Unjudged
 from instep.check.problems import Diagnostic, diagnose
 from instep.check.sources import units_from_bytes
 from instep.check.suppressions import UNUSED_CODE, suppress
-from instep.check.translate import applied, in_file
+from instep.check.translate import applied, as_shown, in_file
 from instep.check.units import merge_back
+from instep.check.words import COMMENTS, holds
 from instep.trace import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from instep.check.options import Settings
     from instep.check.tools import Judgement, Tools
@@ -36,9 +37,31 @@ def check_bytes(
     A file that is `named` on the command line is parsed in any case, so that its user hears of a
     syntax error in it.
     """
+    checked = _Checked(path, kind, settings, tools, named=named)
+    return _guarded(path, partial(checked.mended if settings.fixes else checked.outcome, data))
+
+
+def clean_bytes(
+    outcome: Outcome,
+    data: bytes,
+    kind: UnitKind,
+    settings: Settings,
+    tools: Tools,
+    *,
+    named: bool,
+    spared: Collection[str],
+) -> Outcome:
+    """Remove the comments of a file that silence nothing, after its other fixes.
+
+    `spared` are the codes that other files find in this one: comments about them are in use.
+    """
+    checked = _Checked(outcome.path, kind, settings, tools, named=named)
+    return _guarded(outcome.path, partial(checked.cleaned, outcome, data, spared))
+
+
+def _guarded(path: str, work: Callable[[], Outcome]) -> Outcome:
     try:
-        checked = _Checked(path, kind, settings, tools, named=named)
-        return checked.mended(data) if settings.fixes else checked.outcome(data)
+        return work()
     except (RecursionError, MemoryError):
         broken = diagnose("too-deep", Place(path, 1), "it is nested too deeply to be followed.")
     except Exception as error:  # noqa: BLE001  # one file must not end the run of thousands
@@ -65,10 +88,15 @@ class _Checked:
         self.named = named and kind in {"python", "stdin"}
         self.reported = settings.codes_for(path)
         self.codes = self.reported & frozenset(settings.rules)
-        self.judge: Callable[[Unit], Judgement] = partial(_judge, tools, self.codes)
+        self.followed: set[str] = set()
+
+    def judge(self, unit: Unit) -> Judgement:
+        judgement = self.tools.judge(unit)
+        self.followed.update(judgement.followed)
+        return judgement
 
     def units(self, data: bytes) -> list[Unit] | Diagnostic:
-        wanted = None if self.named else partial(_interesting, self.tools)
+        wanted = None if self.named else partial(holds, words=(*self.tools.words, *COMMENTS))
         return units_from_bytes(data, self.path, kind=self.kind, wanted=wanted)
 
     def outcome(self, data: bytes) -> Outcome:
@@ -77,55 +105,54 @@ class _Checked:
         if isinstance(read, Diagnostic):
             return Outcome(self.path, diagnostic=read)
         findings: list[Finding] = []
+        silenced: list[Finding] = []
+        elsewhere: list[Finding] = []
         unjudged: list[Unjudged] = []
-        followed: set[str] | None = set()
-        loops = silenced = 0
+        loops = 0
         for unit in read:
             judgement = self.judge(unit)
-            found = judgement.findings
-            if found:
-                found = self.tools.with_fixes(unit, judgement, self.judge)
+            found = self.selected(judgement.findings)
             if found or _OURS.search(unit.text):
                 heard = suppress(unit, found, self.settings.rules, checked=self.codes)
                 unused = heard.unused if UNUSED_CODE in self.reported else ()
-                findings += [in_file(unit, finding) for finding in (*heard.kept, *unused)]
-                silenced += len(heard.silenced)
+                kept = heard.kept and self.tools.with_fixes(unit, judgement, heard.kept, self.judge)
+                findings += [in_file(unit, finding) for finding in (*kept, *unused)]
+                silenced += [as_shown(finding, self.path) for finding in heard.silenced]
+            elsewhere += [as_shown(finding, self.path) for finding in judgement.elsewhere]
             unjudged += [Unjudged(each.place, each.reason) for each in judgement.unjudged]
             loops += judgement.loops
-            also = self.tools.followed(unit)
-            followed = None if also is None or followed is None else followed | set(also)
         return Outcome(
             self.path,
             findings=tuple(findings),
             unjudged=tuple(unjudged),
             loops=loops,
-            silenced=silenced,
-            followed=None if followed is None else tuple(sorted(map(str, followed))),
+            silenced=tuple(silenced),
+            elsewhere=tuple(elsewhere),
+            followed=tuple(sorted(self.followed)),
         )
 
     def mended(self, data: bytes) -> Outcome:
         """Mend every unit, and judge what comes of it."""
-        after, fixed = self._each(data, self._fix)
-        unused: list[Finding] = []
+        return self._after(data, *self._each(data, self._fix))
+
+    def cleaned(self, outcome: Outcome, data: bytes, spared: Collection[str]) -> Outcome:
+        """Remove comments from what came of a file, and judge it again."""
+        after = data if outcome.after is None else outcome.after
+        fixed = [*outcome.fixed]
         for _ in range(_MOST_CLEANED):  # a comment that names several rules loses one at a time
-            after, removed = self._each(after, self._clean)
+            after, removed = self._each(after, partial(self._clean, spared))
             if not removed:
                 break
-            unused += removed
+            fixed += removed
+        return self._after(data, after, fixed)
+
+    def _after(self, data: bytes, after: bytes, fixed: Sequence[Finding]) -> Outcome:
         outcome = self.outcome(after)
-        if after == data or outcome.diagnostic is not None:
-            return outcome if after == data else self.outcome(data)
-        return Outcome(
-            self.path,
-            findings=outcome.findings,
-            unjudged=outcome.unjudged,
-            loops=outcome.loops,
-            silenced=outcome.silenced,
-            fixed=(*fixed, *unused),
-            before=data,
-            after=after,
-            followed=None,
-        )
+        if after == data:
+            return outcome
+        if outcome.diagnostic is not None:
+            return self.outcome(data)
+        return replace(outcome, fixed=tuple(fixed), before=data, after=after, followed=None)
 
     def _each(
         self, data: bytes, change: Callable[[Unit], tuple[str, Sequence[Finding]]]
@@ -152,35 +179,31 @@ class _Checked:
         mended = self.tools.mend(unit, self.settings.unsafe, self.judge, self._accept)
         return mended.text, mended.fixed
 
-    def _clean(self, unit: Unit) -> tuple[str, Sequence[Finding]]:
+    def _clean(self, spared: Collection[str], unit: Unit) -> tuple[str, Sequence[Finding]]:
         """Remove the comments that silence nothing."""
         if UNUSED_CODE not in self.reported or not _OURS.search(unit.text):
             return unit.text, ()
-        found = self.judge(unit).findings
-        unused = suppress(unit, found, self.settings.rules, checked=self.codes).unused
+        found = self.selected(self.judge(unit).findings)
+        unused = suppress(
+            unit, found, self.settings.rules, checked=self.codes.difference(spared)
+        ).unused
         one_each = {finding.place: finding for finding in unused if finding.fix is not None}
         edits = [edit for each in one_each.values() if each.fix for edit in each.fix.edits]
         return applied(unit.text, edits), list(one_each.values())
 
     def _accept(self, unit: Unit, findings: Sequence[Finding]) -> Sequence[Finding]:
-        """Return the findings that may be mended: neither silenced nor in the baseline."""
-        kept = suppress(unit, findings, self.settings.rules, checked=self.codes).kept
+        """Return the findings that may be mended: selected, not silenced, not in the baseline."""
+        found = self.selected(findings)
+        kept = suppress(unit, found, self.settings.rules, checked=self.codes).kept
         baseline = self.settings.baseline
         if baseline is None:
             return kept
+        from instep.check.baseline import fingerprints  # noqa: PLC0415  # who has one has loaded it
+
         marks = fingerprints(kept, unit.source_line, baseline.root)
         pairs = zip(kept, marks, strict=True)
         return tuple(finding for finding, mark in pairs if mark not in baseline.entries)
 
-
-def _judge(tools: Tools, codes: frozenset[str], unit: Unit) -> Judgement:
-    return tools.judge(unit, codes)
-
-
-def _interesting(tools: Tools, text: str) -> bool:
-    return tools.wanted(text) or speaks(text)
-
-
-def speaks(text: str) -> bool:
-    """Say whether a comment to instep may be in a text: one that silences nothing is reported."""
-    return "instep:" in text or "noqa: INS" in text
+    def selected(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+        """Return the findings of the rules that this file is judged by."""
+        return tuple(finding for finding in findings if finding.code in self.codes)

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
     from instep.check.baseline import Baseline
 
-# What is reported without being a rule of the rulebook, and can be ignored like one.
-_BESIDE = {NOT_CHECKED_CODE: NOT_CHECKED_NAME, UNUSED_CODE: UNUSED_NAME}
+CACHE_FOLDER = ".instep_cache"
+BESIDE = {NOT_CHECKED_CODE: NOT_CHECKED_NAME, UNUSED_CODE: UNUSED_NAME}
+"""What is reported without being a rule of the rulebook, and can be ignored like one."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,12 @@ class Settings:
 
     def codes_for(self, path: str) -> frozenset[str]:
         """Return the codes of what is reported for a file, those beside the rulebook included."""
-        return self.config.codes_for(path, {**self.rules, **_BESIDE})
+        return self.config.codes_for(path, {**self.rules, **BESIDE})
 
     def tells_unchecked(self, path: str) -> bool:
         """Say whether a file that cannot be checked is reported: unless it is ignored by name."""
         everything = replace(self.config, select=None)
-        return NOT_CHECKED_CODE in everything.codes_for(path, {**self.rules, **_BESIDE})
+        return NOT_CHECKED_CODE in everything.codes_for(path, {**self.rules, **BESIDE})
 
 
 def configure(
@@ -56,7 +57,7 @@ def configure(
 
     `--select` replaces what the project selects and ignores; `--ignore` adds to it.
     """
-    known = {**rules, **_BESIDE}
+    known = {**rules, **BESIDE}
     config = find_config(_above(paths), known) if file is None else load_config(file, known)
     if select:
         chosen = resolve(_words(select, "--select"), known, where="--select")

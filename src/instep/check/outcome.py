@@ -31,8 +31,10 @@ class Outcome:
     """What is to be reported; their fixes' edits are positions of the file, too."""
     unjudged: tuple[Unjudged, ...] = ()
     loops: int = 0
-    silenced: int = 0
+    silenced: tuple[Finding, ...] = ()
     """Findings that a comment in the file silences."""
+    elsewhere: tuple[Finding, ...] = ()
+    """What is wrong in files that this one imports; not yet asked is whether they agree."""
     diagnostic: Diagnostic | None = None
     """Why the file was not checked, if it was not."""
     fixed: tuple[Finding, ...] = ()

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from instep.check.decoding import Decoded, decode
 from instep.check.lines import plain
-from instep.check.notebooks import NotebookOrigin, notebook_units
 from instep.check.problems import Diagnostic
 from instep.check.sources import kind_of
 
@@ -49,6 +48,8 @@ class Quotes:
 
 
 def _cells(data: bytes, path: str) -> dict[int | None, list[str]]:
+    from instep.check.notebooks import NotebookOrigin, notebook_units  # noqa: PLC0415  # rare
+
     units = notebook_units(data.decode("utf-8", "replace"), path)
     if isinstance(units, Diagnostic) or not units:
         return {}

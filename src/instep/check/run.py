@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from instep.check.cache import Cache
-from instep.check.discovery import discover
-from instep.check.one import check_bytes, speaks
+from instep.check.discovery import discover, is_out
+from instep.check.elsewhere import by_file, gathered
+from instep.check.one import check_bytes, clean_bytes
 from instep.check.outcome import Outcome
 from instep.check.problems import Diagnostic, diagnose
 from instep.check.sources import STDIN, kind_of
+from instep.check.suppressions import UNUSED_CODE
 from instep.check.tools import load
+from instep.check.words import COMMENTS, holds_bytes
 from instep.check.workers import Task, spread
 from instep.errors import CheckError
 from instep.trace import Place
@@ -22,6 +24,7 @@ from instep.trace import Place
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from instep.check.cache import Cache
     from instep.check.discovery import Ignore
     from instep.check.options import Settings
     from instep.check.progress import Progress
@@ -52,6 +55,11 @@ class Run:
     """The cache's folder; None: no cache."""
     load: Callable[[], Tools] = field(default=load, repr=False)
 
+    @cached_property
+    def named(self) -> frozenset[str]:
+        """The paths, spelled the way that files are shown."""
+        return frozenset(str(Path(path)) for path in self.paths)
+
 
 class Checked(NamedTuple):
     """All that came of a run."""
@@ -63,10 +71,9 @@ class Checked(NamedTuple):
 
 
 def check(run: Run, progress: Progress) -> Checked:
-    """Check all files of a run."""
+    """Check all files of a run, one by one: `settle` holds them against each other."""
     _refuse_closed(run.paths)
-    named = {str(Path(path)) for path in run.paths}
-    files = [str(file) for file in discover(run.paths, exclude=[*run.exclude, _own(run)])]
+    files = [str(file) for file in discover(run.paths, exclude=_excluded(run))]
     tools = run.load()
     worker = _Worker(run.settings, run.cache, tools)
     found: dict[str, Outcome] = {}
@@ -76,7 +83,7 @@ def check(run: Run, progress: Progress) -> Checked:
             name, outcome = _check_stdin(run, tools)
             found[name] = outcome
             continue
-        first = worker.glance(path, named=path in named)
+        first = worker.glance(path, named=path in run.named)
         if isinstance(first, Outcome):
             found[path] = first
         elif first is not None:
@@ -86,8 +93,56 @@ def check(run: Run, progress: Progress) -> Checked:
     for task, outcome in spread(tasks, make, jobs=run.jobs):
         found[task.path] = outcome
         progress.advance(task.size)
+    if run.settings.fixes:
+        _clean(run, found, tools)
     shown = [run.stdin.path if path == STDIN and run.stdin else path for path in files]
     return Checked(tuple(shown), tuple(found[path] for path in shown if path in found))
+
+
+def settle(run: Run, checked: Checked) -> Checked:
+    """Report what was found in files that others import under those files; what is mended has to
+    be written by then, if it is to be.
+    """
+    outcomes = [_up_to_date(run, outcome, checked.outcomes) for outcome in checked.outcomes]
+    out = partial(is_out, exclude=_excluded(run))
+    return Checked(checked.files, gathered(outcomes, checked.files, run.settings, out))
+
+
+def _up_to_date(run: Run, outcome: Outcome, outcomes: Sequence[Outcome]) -> Outcome:
+    """Judge a file again if one in which it found something has been mended since."""
+    if not outcome.elsewhere or not run.settings.fixes:
+        return outcome
+    mended = {_absolute(each.path) for each in outcomes if each.after is not None}
+    if mended.isdisjoint(by_file([outcome])):
+        return outcome
+    worker = _Worker(replace(run.settings, fixes=False), None, run.load())
+    again = worker(Task(outcome.path, 0, outcome.path in run.named))
+    return replace(outcome, elsewhere=again.elsewhere)
+
+
+def _clean(run: Run, found: dict[str, Outcome], tools: Tools) -> None:
+    """Remove comments that silence nothing: not before it is known what other files find here."""
+    elsewhere = by_file(found.values())
+    for path, outcome in found.items():
+        if not any(each.code == UNUSED_CODE and each.fix for each in outcome.findings):
+            continue
+        is_stdin = run.stdin is not None and path == run.stdin.path
+        data = run.stdin.data if is_stdin and run.stdin else _read(path)
+        if isinstance(data, Diagnostic) or data != (outcome.before or data):
+            continue  # it has changed just now, and will not be written
+        found[path] = clean_bytes(
+            outcome,
+            data,
+            kind_of(path),
+            run.settings,
+            tools,
+            named=is_stdin or path in run.named,
+            spared={finding.code for finding in elsewhere.get(_absolute(path), ())},
+        )
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(path)  # noqa: PTH100  # no links followed
 
 
 def _refuse_closed(paths: Sequence[str]) -> None:
@@ -101,8 +156,8 @@ def _refuse_closed(paths: Sequence[str]) -> None:
             )
 
 
-def _own(run: Run) -> Ignore:
-    return run.settings.config.excluded()
+def _excluded(run: Run) -> list[Ignore]:
+    return [*run.exclude, run.settings.config.excluded()]
 
 
 def _check_stdin(run: Run, tools: Tools) -> tuple[str, Outcome]:
@@ -119,8 +174,7 @@ class _Worker:
 
     def __init__(self, settings: Settings, folder: str | None, tools: Tools) -> None:
         self._settings, self._tools = settings, tools
-        # What is mended is judged anew, because fixes are made from more than the cache keeps.
-        self._cache = None if folder is None or settings.fixes else Cache(folder, settings)
+        self._folder = folder
 
     def glance(self, path: str, *, named: bool) -> Task | Outcome | None:
         """Return what is known without judging: nothing to say, an outcome, or that it is work."""
@@ -129,8 +183,9 @@ class _Worker:
         data = _read(path)
         if isinstance(data, Diagnostic):
             return Outcome(path, diagnostic=data)
-        if not named and not self._concerns_us(data):
-            return None
+        if not self._concerns_us(data):
+            # It is parsed before its entry could be found in the cache.
+            return Task(path, len(data), named) if named else None
         if self._cache is not None and (known := self._cache.get(path, data)) is not None:
             return known
         return Task(path, len(data), named)
@@ -143,15 +198,21 @@ class _Worker:
         outcome = check_bytes(
             data, task.path, kind_of(task.path), self._settings, self._tools, named=task.named
         )
-        if self._cache is not None:
+        if self._concerns_us(data) and self._cache is not None:
             self._cache.put(task.path, data, outcome)
         return outcome
 
+    @cached_property
+    def _cache(self) -> Cache | None:
+        # What is mended is judged anew, because fixes are made from more than the cache keeps.
+        if self._folder is None or self._settings.fixes:
+            return None
+        from instep.check.cache import Cache  # noqa: PLC0415  # slow to load
+
+        return Cache(self._folder, self._settings)
+
     def _concerns_us(self, data: bytes) -> bool:
-        # Latin-1 gives every byte a character, and what is looked for is ASCII, which all encodings
-        # that Python reads share: the answer is that for the true text, without decoding it.
-        text = data.decode("latin-1")
-        return self._tools.wanted(text) or speaks(text)
+        return holds_bytes(data, self._tools.words) or holds_bytes(data, COMMENTS)
 
 
 def _read(path: str) -> bytes | Diagnostic:

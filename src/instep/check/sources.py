@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 from instep.check.decoding import decode
 from instep.check.lines import plain
-from instep.check.markdown import markdown_units
-from instep.check.notebooks import notebook_units
 from instep.check.parsing import MAX_BYTES, Fault
 from instep.check.problems import Diagnostic, diagnose
 from instep.check.units import (
@@ -119,8 +117,14 @@ def units_from_bytes(
         line = data.count(b"\n", 0, error.start) + 1
         byte = f"byte {data[error.start]:#04x} is not utf-8."
         return diagnose("undecodable", Place(path, line), byte)
-    read = notebook_units if kind == "notebook" else markdown_units
-    return read(whole, path, wanted)
+    # Imported when there is one: most runs meet Python only.
+    if kind == "notebook":
+        from instep.check.notebooks import notebook_units  # noqa: PLC0415
+
+        return notebook_units(whole, path, wanted)
+    from instep.check.markdown import markdown_units  # noqa: PLC0415
+
+    return markdown_units(whole, path, wanted)
 
 
 def _python_units(

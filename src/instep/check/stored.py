@@ -29,7 +29,8 @@ def packed(outcome: Outcome) -> dict[str, Any]:
         "findings": [_finding(each) for each in outcome.findings],
         "unjudged": [[_place(each.place), each.reason] for each in outcome.unjudged],
         "loops": outcome.loops,
-        "silenced": outcome.silenced,
+        "silenced": [_finding(each) for each in outcome.silenced],
+        "elsewhere": [_finding(each) for each in outcome.elsewhere],
         "diagnostic": known
         and [known.kind, _place(known.place), known.what, known.why, known.fix, known.more],
         "followed": outcome.followed,
@@ -44,7 +45,8 @@ def outcome_of(entry: dict[str, Any]) -> Outcome:
         findings=tuple(_finding_of(each) for each in entry["findings"]),
         unjudged=tuple(Unjudged(Place(*place), reason) for place, reason in entry["unjudged"]),
         loops=entry["loops"],
-        silenced=entry["silenced"],
+        silenced=tuple(_finding_of(each) for each in entry["silenced"]),
+        elsewhere=tuple(_finding_of(each) for each in entry["elsewhere"]),
         diagnostic=known and Diagnostic(known[0], Place(*known[1]), *known[2:]),
         followed=tuple(entry["followed"]),
     )

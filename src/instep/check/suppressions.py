@@ -25,11 +25,10 @@ if TYPE_CHECKING:
 
 UNUSED_CODE, UNUSED_NAME = "INS001", "unused-suppression"
 
-_DIRECTIVE = re.compile(
+_DIRECTIVE = (
     r"#\s*instep:\s*(?:(?P<skip>skip-file)\b|(?P<ignore>ignore)\b(?![-\w])\s*(?:\[(?P<own>[^\]]*)\])?"
     r"|(?P<word>[\w-]+))"
-    r"|#\s*(?P<noqa>noqa)\b(?:\s*:\s*(?P<codes>[A-Z]+[0-9]+(?:[\s,]+[A-Z]+[0-9]+)*))?",
-    re.IGNORECASE,
+    r"|#\s*(?P<noqa>noqa)\b(?:\s*:\s*(?P<codes>[A-Z]+[0-9]+(?:[\s,]+[A-Z]+[0-9]+)*))?"
 )
 _LIKELY = re.compile(r"#\s*(?:instep:|noqa)", re.IGNORECASE)
 
@@ -77,7 +76,7 @@ def read_comments(text: str) -> Comments:
     misspelled: list[Suppression] = []
     skips = False
     for line, column, comment in _comments(text) if _LIKELY.search(text) else ():
-        for match in _DIRECTIVE.finditer(comment):
+        for match in re.finditer(_DIRECTIVE, comment, re.IGNORECASE):
             start = column + len(comment[: match.start()].encode("utf-8", "replace"))
             end = start + len(match[0].encode("utf-8", "replace"))
             if match["skip"]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from instep.check.words import WORDS, wanted
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    import ast
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from instep.check.units import Unit
     from instep.rules.finding import Finding
     from instep.trace import Place
 
+    Judge = Callable[[Unit], "Judgement"]
     Accept = Callable[[Unit, Sequence[Finding]], Sequence[Finding]]
 
 
@@ -35,12 +40,20 @@ class Judgement(Protocol):
         """Mistakes, without fixes."""
 
     @property
+    def elsewhere(self) -> tuple[Finding, ...]:
+        """Mistakes in files that the unit imports, which show only together with it."""
+
+    @property
     def unjudged(self) -> Sequence[NotJudged]:
         """Loops that nothing can be said about."""
 
     @property
     def loops(self) -> int:
         """How many loops there are."""
+
+    @property
+    def followed(self) -> Collection[str]:
+        """Other files that this rests on; some of them need not exist."""
 
 
 class Mended(Protocol):
@@ -58,47 +71,62 @@ class Mended(Protocol):
 class Tools(NamedTuple):
     """The functions that a run calls; tests hand in their own."""
 
-    wanted: Callable[[str], bool]
-    """Whether a text could hold anything to judge."""
-    judge: Callable[[Unit, frozenset[str]], Judgement]
-    followed: Callable[[Unit], Collection[str] | None]
-    """The other files that the last judgement of a unit rests on; None: nobody knows."""
-    with_fixes: Callable[[Unit, Judgement, Callable[[Unit], Judgement]], tuple[Finding, ...]]
-    mend: Callable[[Unit, bool, Callable[[Unit], Judgement], Accept], Mended]
+    words: tuple[str, ...]
+    """A text that holds none of them has nothing to judge."""
+    judge: Judge
+    """By all rules: a fix must not make worse what was not asked for, either."""
+    with_fixes: Callable[[Unit, Judgement, Sequence[Finding], Judge], tuple[Finding, ...]]
+    mend: Callable[[Unit, bool, Judge, Accept], Mended]
+
+
+class _Nothing(NamedTuple):
+    """The judgement of a text with nothing to judge."""
+
+    findings: tuple[Finding, ...] = ()
+    elsewhere: tuple[Finding, ...] = ()
+    unjudged: tuple[NotJudged, ...] = ()
+    loops: int = 0
+    followed: frozenset[str] = frozenset()
+    nodes: Mapping[Place, ast.AST] = {}
 
 
 def load() -> Tools:
-    """Return the real ones."""
-    judging: Any = import_module("instep.check.judge")
-    projects: dict[str, Any] = {}
+    """Return the real ones, with one project for all files: what they follow is read once."""
+    project = cache(lambda: _judging().Project())
 
-    def judge(unit: Unit, codes: frozenset[str]) -> Judgement:
-        if unit.path not in projects:
-            # One per file: what is found in a file must not depend on which ones came before it.
-            projects.clear()
-            projects[unit.path] = judging.Project(unit.path)
-        judged: Judgement = judging.judge(unit, codes=codes, project=projects[unit.path])
+    def judge(unit: Unit) -> Judgement:
+        if not wanted(unit.text):
+            return _Nothing()
+        judged: Judgement = _judging().judge(unit, project=project())
         return judged
 
-    def followed(unit: Unit) -> Collection[str] | None:
-        read: Collection[str] | None = getattr(projects.get(unit.path), "read", None)
-        return read
+    return Tools(WORDS, judge, _with_fixes, _mend)
 
-    def with_fixes(
-        unit: Unit, judgement: Judgement, again: Callable[[Unit], Judgement]
-    ) -> tuple[Finding, ...]:
-        fixing: Any = import_module("instep.check.fixing")
-        found: tuple[Finding, ...] = fixing.with_fixes(unit, judgement, judge=again)
-        return found
 
-    def mend(
-        unit: Unit,
-        unsafe: bool,  # noqa: FBT001  # an adapter; callers of `mend` name it
-        again: Callable[[Unit], Judgement],
-        accept: Accept,
-    ) -> Mended:
-        fixing: Any = import_module("instep.check.fixing")
-        mended: Mended = fixing.fix_unit(unit, unsafe=unsafe, judge=again, accept=accept)
-        return mended
+def _with_fixes(
+    unit: Unit, judgement: Judgement, findings: Sequence[Finding], again: Judge
+) -> tuple[Finding, ...]:
+    found: tuple[Finding, ...] = _fixing().with_fixes(
+        unit, judgement, judge=again, findings=findings
+    )
+    return found
 
-    return Tools(judging.wanted, judge, followed, with_fixes, mend)
+
+def _mend(
+    unit: Unit,
+    unsafe: bool,  # noqa: FBT001  # an adapter; callers of `mend` name it
+    again: Judge,
+    accept: Accept,
+) -> Mended:
+    mended: Mended = _fixing().fix_unit(unit, unsafe=unsafe, judge=again, accept=accept)
+    return mended
+
+
+@cache
+def _judging() -> Any:
+    return import_module("instep.check.judge")
+
+
+@cache
+def _fixing() -> Any:
+    return import_module("instep.check.fixing")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from instep.check.units import Spot, Unit
     from instep.rules.finding import Finding
+    from instep.trace import Place
 
 
 def in_file(unit: Unit, finding: Finding) -> Finding:
@@ -22,13 +24,29 @@ def in_file(unit: Unit, finding: Finding) -> Finding:
     title and has no edits: `--fix` knows how to make them, other programs do not. The evidence,
     which only fixes are made from, is dropped: it would be most of what processes tell each other.
     """
-    finding = replace(finding, evidence=())
+    finding = as_shown(finding, unit.path)
     if finding.fix is None or not unit.locator.spots:
         return finding
     edits = [_edit(unit, edit, finding.place.cell) for edit in finding.fix.edits]
     known = tuple(edit for edit in edits if edit is not None)
     fix = Fix(finding.fix.title, known if len(known) == len(edits) else (), finding.fix.is_safe)
     return replace(finding, fix=fix)
+
+
+def as_shown(finding: Finding, path: str) -> Finding:
+    """Return what was found in a file named `path`, other files named the same way, and without
+    its evidence. Those that it imports have come in as relative to the current folder.
+    """
+    if not os.path.isabs(path):  # noqa: PTH117
+        return replace(finding, evidence=())
+    related = tuple(replace(each, place=_absolute(each.place)) for each in finding.related)
+    return replace(finding, place=_absolute(finding.place), related=related, evidence=())
+
+
+def _absolute(place: Place) -> Place:
+    if os.path.isabs(place.path):  # noqa: PTH117
+        return place
+    return replace(place, path=os.path.abspath(place.path))  # noqa: PTH100  # no links followed
 
 
 def _edit(unit: Unit, edit: Edit, cell: int | None) -> Edit | None:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import gc
 import os
 import signal
 import sys
-import threading
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from instep.errors import CheckError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from multiprocessing.context import BaseContext
 
     from instep.check.outcome import Outcome
 
     Work = Callable[["Task"], Outcome]
 
 _WORTH_A_POOL = 100_000  # bytes of source; fewer are judged before the processes have started
+# Syntax trees are very many objects and no garbage: looking for some after every few hundred of
+# them, as Python does, takes a third of the time of a large run.
+_COLLECTIONS = (100_000, 20, 100)
 
 
 class Task(NamedTuple):
@@ -39,6 +41,17 @@ def cores() -> int:
         return os.cpu_count() or 1
 
 
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Let the garbage collector run less often."""
+    usual = gc.get_threshold()
+    gc.set_threshold(*_COLLECTIONS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)
+
+
 def spread(
     tasks: Sequence[Task], make: Callable[[], Work], *, jobs: int
 ) -> Iterator[tuple[Task, Outcome]]:
@@ -51,6 +64,15 @@ def spread(
         for task in tasks:
             yield task, work(task)
         return
+    yield from _pooled(tasks, make, jobs)
+
+
+def _pooled(
+    tasks: Sequence[Task], make: Callable[[], Work], jobs: int
+) -> Iterator[tuple[Task, Outcome]]:
+    from concurrent.futures import ProcessPoolExecutor, as_completed  # noqa: PLC0415  # slow to load
+    from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415
+
     # The largest first, so that none of them is left when all others are done.
     ordered = sorted(tasks, key=lambda task: -task.size)
     with ProcessPoolExecutor(jobs, _context(), _begin, (make,)) as pool:
@@ -69,7 +91,10 @@ def spread(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _context() -> multiprocessing.context.BaseContext:
+def _context() -> BaseContext:
+    import multiprocessing  # noqa: PLC0415  # slow to load
+    import threading  # noqa: PLC0415
+
     # Forking is ten times faster than starting afresh, and only safe while there is one thread.
     methods = multiprocessing.get_all_start_methods()
     forks = "fork" in methods and sys.platform != "darwin" and threading.active_count() == 1
@@ -82,6 +107,7 @@ _worker: list[Work] = []
 def _begin(make: Callable[[], Work]) -> None:
     # Ctrl-C goes to every process of the terminal; the first one tells the others to stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.set_threshold(*_COLLECTIONS)
     _worker[:] = [make()]
 
 

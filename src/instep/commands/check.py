@@ -8,17 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from instep.check import cache, tools
-from instep.check.baseline import read_baseline, write_baseline
+from instep.check import tools
 from instep.check.discovery import Ignore
-from instep.check.options import Settings, configure, words
+from instep.check.options import CACHE_FOLDER, Settings, configure, words
 from instep.check.outcome import as_finding
 from instep.check.progress import Progress
 from instep.check.quotes import Quotes
-from instep.check.run import Run, Stdin, check
+from instep.check.run import Run, Stdin, check, settle
 from instep.check.sources import STDIN
-from instep.check.workers import cores
-from instep.check.writing import write_file
+from instep.check.workers import cores, rare_collections
 from instep.commands.present import Result, present, say
 from instep.errors import CheckError
 from instep.rules.registry import names
@@ -56,10 +54,11 @@ def run(options: argparse.Namespace) -> int:
     """Check, report, and say with the exit code how it went."""
     _refuse(options)
     plan = _planned(options)
-    with Progress(sys.stderr, is_on=sys.stderr.isatty() and not options.quiet) as progress:
+    is_watched = sys.stderr.isatty() and not options.quiet
+    with rare_collections(), Progress(sys.stderr, is_on=is_watched) as progress:
         checked = check(plan.run, progress)
     failures = _write(plan, checked.outcomes) if plan.writes else []
-    result = _result(plan, checked)
+    result = _result(plan, settle(plan.run, checked))
     present(result, options)
     for failure in failures:
         say(sys.stderr, f"instep: {failure}\n")
@@ -113,7 +112,11 @@ def _planned(options: argparse.Namespace) -> _Plan:
         level=options.severity,
     )
     known = options.baseline or config.baseline
-    baseline = None if known is None or options.write_baseline else read_baseline(known)
+    baseline = None
+    if known is not None and not options.write_baseline:
+        from instep.check.baseline import read_baseline  # noqa: PLC0415  # loaded where it is used
+
+        baseline = read_baseline(known)
     settings = Settings(
         config,
         rules,
@@ -145,11 +148,13 @@ def _cache_folder(options: argparse.Namespace, config: Config) -> str:
     if given:
         return str(given)
     root = Path.cwd() if config.source is None else config.root
-    return str(root / cache.FOLDER)
+    return str(root / CACHE_FOLDER)
 
 
 def _write(plan: _Plan, outcomes: Sequence[Outcome]) -> list[CheckError]:
     """Write the mended files; one that cannot be written does not keep the others from it."""
+    from instep.check.writing import write_file  # noqa: PLC0415  # loaded where it is used
+
     failures = []
     for outcome in outcomes:
         if outcome.after is None or outcome.before is None:
@@ -183,6 +188,8 @@ def _result(plan: _Plan, checked: Checked) -> Result:
         stdin=stdin,
     )
     if plan.options.write_baseline is not None:
+        from instep.check.baseline import write_baseline  # noqa: PLC0415  # loaded where it is used
+
         write_baseline(plan.options.write_baseline, findings, quotes.line)
         return replace(result, written=plan.options.write_baseline)
     if settings.baseline is None:

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from instep import symptoms
+from instep.check.options import BESIDE
 from instep.errors import CheckError
 from instep.explain import page, title, topics
 from instep.rules.registry import names, rulebook
@@ -38,6 +39,7 @@ def rule_page(code: str) -> str:
 
 def _page(topic: str) -> str:
     word = topic.strip().lower()
+    word = {code.lower(): name for code, name in BESIDE.items()}.get(word, word)
     if (text := page(word)) is not None:
         return text
     for code, name in names().items():

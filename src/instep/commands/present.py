@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import sys
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from instep import __version__
 from instep.check.outcome import as_finding
-from instep.check.writing import diff
-from instep.commands.explain import rule_page
 from instep.errors import CheckError
-from instep.reports import Options, RuleInfo, render, wants_colour
+from instep.reports.colours import wants_colour
 from instep.reports.escape import visible
+from instep.reports.options import Options, RuleInfo
+from instep.reports.registry import render
 from instep.reports.summary import render as summary
-from instep.reports.text import where
-from instep.rules.registry import rulebook
 
 if TYPE_CHECKING:
     import argparse
@@ -96,9 +91,10 @@ def _text(result: Result, options: argparse.Namespace, *, colour: bool) -> str:
     blocks = []
     if options.statistics:
         blocks.append(_statistics(result))
-    else:
-        width = shutil.get_terminal_size((100, 24)).columns
-        made = Options(colour=colour, width=width)
+    elif result.findings:
+        import shutil  # noqa: PLC0415  # slow to load
+
+        made = Options(colour=colour, width=shutil.get_terminal_size((100, 24)).columns)
         blocks.append(render("text", result.findings, result.quotes, made))
     blocks += [_lines(visible_lines(str(each))) for each in result.diagnostics]
     if options.verbose:
@@ -153,20 +149,24 @@ def _summary(result: Result, options: argparse.Namespace, *, colour: bool) -> st
 
 
 def _verbose(result: Result) -> str:
+    from instep.reports.text import where  # noqa: PLC0415  # loaded where it is used
+
     rows = [
         f"{where(each.place, result.quotes)}: not judged: {visible(each.reason)}"
         for outcome in result.outcomes
         for each in outcome.unjudged
     ]
     loops = sum(outcome.loops for outcome in result.outcomes)
-    silenced = sum(outcome.silenced for outcome in result.outcomes)
-    rows.append(f"Looked at {count_of(loops, 'loop')}, {len(rows):,} of them not judged.")
+    silenced = sum(len(outcome.silenced) for outcome in result.outcomes)
+    rows.append(f"Looked at {count_of(loops + len(rows), 'loop')}, {len(rows):,} not judged.")
     if silenced:
         rows.append(f"Comments silence {count_of(silenced, 'finding')}.")
     return _lines(rows)
 
 
 def _counts(result: Result) -> list[tuple[int, str, str, int]]:
+    from collections import Counter  # noqa: PLC0415  # loaded where it is used
+
     found = [*result.findings, *map(as_finding, result.diagnostics)]
     counts = Counter((each.code, each.name) for each in found)
     fixable = Counter(each.code for each in found if each.fix is not None)
@@ -187,6 +187,8 @@ def _statistics(result: Result) -> str:
 
 def _for_programs(result: Result, options: argparse.Namespace) -> str:
     if options.statistics:
+        import json  # noqa: PLC0415  # loaded where it is used
+
         keys = ("count", "code", "name", "fixable")
         rows = [dict(zip(keys, row, strict=True)) for row in _counts(result)]
         return json.dumps(rows, indent=2) + "\n"
@@ -197,6 +199,9 @@ def _for_programs(result: Result, options: argparse.Namespace) -> str:
 def _described(name: str) -> Options:
     if name != "sarif":
         return Options(version=__version__)
+    from instep.commands.explain import rule_page  # noqa: PLC0415  # loaded where it is used
+    from instep.rules.registry import rulebook  # noqa: PLC0415
+
     rules = tuple(
         RuleInfo(code, rule.NAME, rule.SUMMARY, rule.SEVERITY, rule_page(code))
         for code, rule in rulebook().items()
@@ -205,6 +210,8 @@ def _described(name: str) -> Options:
 
 
 def _diffs(result: Result) -> str:
+    from instep.check.writing import diff  # noqa: PLC0415  # loaded where it is used
+
     return "".join(
         diff(outcome.path, outcome.before, outcome.after)
         for outcome in result.outcomes

@@ -3,12 +3,28 @@
 Nothing of the user's is imported or run. Optimizers, models, losses, loaders, scalers, schedulers,
 counters and flags are followed through the source; what cannot be known is unknown, and stays so.
 
-    values      what a name can stand for
-    program     modules of the user's project, and the scopes of their names
-    scan        what one look at a module's text tells before anything is executed
-    machine     the state of one path, and the tables of what executes which syntax
-    statements, loops, branches, expressions, numbers, tensors, calls, things, torch_api, wrappers
-    decisions   conditions that cannot be known, and the paths that follow from them
-    journal     events as they happen, and the trace that is made of them at the end
-    entries     where execution begins, and what it has covered
+    entries, starting       the paths of a module, and where each begins
+    program, scan           modules of the user's project, scopes, and what a look at a text tells
+    machine, tables         the state of one path, and which function executes what
+    lengths                 how long loaders are
+    decisions, conditions   what cannot be known, and the paths that follow from it
+    values, things, tensors, definitions
+                            what a name can stand for
+    statements, loops, iterables, branches, defining, imports, assignment
+                            statements
+    expressions, attributes, subscripts, comprehensions, numbers, comparisons, factors
+                            expressions
+    calls, arguments, functions, objects, methods, becoming, opaque
+                            calls, from those of the project to those that cannot be followed
+    optimizers, models, layers, losses, backward, grads, tensor_methods, containers
+                            what a call does to a thing of a known role
+    outside, constructors, torch_calls, builtin_calls, contexts, roles
+                            torch and the standard library, by name
+    accelerate, deepspeed, lightning, scalers
+                            objects that a loop goes through instead of torch
+    journal, settle, settle_updates, settle_surroundings, ids, owners
+                            events as they happen, and the trace that is made of them
+
+Functions that a table holds have the arguments of their table; those they do not need begin with
+an underscore. Modules import each other in circles, so nothing but classes is used at import.
 """

@@ -4,83 +4,81 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from instep.check.execute import tensors
-from instep.check.execute.values import DictValue, Iterator, ListValue, Tensor, Value
+from instep.check.execute.tensors import Tensor
+from instep.check.execute.values import DictValue, Iterator, ListValue, unify
 
 if TYPE_CHECKING:
-    import ast
-
+    from instep.check.execute.arguments import Call
     from instep.check.execute.machine import Machine
-    from instep.check.execute.program import Scope
+    from instep.check.execute.values import Value
 
 _MOST = 64
+"""Elements that are kept."""
 
 
-def method(
-    m: Machine,
-    node: ast.Call,
-    value: ListValue | DictValue | Iterator,
-    name: str,
-    args: list[Value],
-    scope: Scope,
-) -> Value:
-    """Call a method of a list, a dict or an iterator."""
-    if isinstance(value, ListValue):
-        return _list(m, node, value, name, args, scope)
-    if isinstance(value, DictValue):
-        return _dict(m, node, value, name, args, scope)
-    return value if name in {"__iter__"} else m.unknown(node, scope)
+def of_iterator(m: Machine, value: Iterator, call: Call) -> Value:
+    """Call a method of an iterator."""
+    return value if call.name == "__iter__" else call.unknown(m)
 
 
-def _list(
-    m: Machine, node: ast.Call, value: ListValue, name: str, args: list[Value], scope: Scope
-) -> Value:
-    if name in {"append", "add", "insert", "appendleft"} and args:
-        new = args[-1]
-        tensor = tensors.unify(new)
-        if isinstance(tensor, Tensor):
-            m.note(
-                "kept", node, scope, tensor=tensor, into=value, born=value.born,
-                loops=tuple(m.loops),
-            )  # fmt: skip
-        if len(value.items) < _MOST:
-            value.items.append(new)
-        return None
-    if name == "extend" and args:
-        more = tensors.unify(args[0])
-        if isinstance(more, ListValue | tuple):
-            items = more.items if isinstance(more, ListValue) else list(more)
-            value.items.extend(items[:_MOST])
-            value.exact = value.exact and getattr(more, "exact", True)
-        else:
-            value.items.append(args[0])
-            value.exact = False
-        return None
-    if name == "clear":
+def of_list(m: Machine, value: ListValue, call: Call) -> Value:
+    """Call a method of a list or set."""
+    name = call.name
+    if name == "pop":
+        return value.items.pop() if value.items else call.unknown(m)
+    if name in {"append", "add", "insert", "appendleft"} and call.args:
+        _append(m, value, call)
+    elif name == "extend" and call.args:
+        _extend(value, call.args[0])
+    elif name == "clear":
         value.items.clear()
         value.born = m.serial
-        return None
-    if name == "pop":
-        return value.items.pop() if value.items else m.unknown(node, scope)
-    return m.unknown(node, scope)
+    else:
+        return call.unknown(m)
+    return None
 
 
-def _dict(
-    m: Machine, node: ast.Call, value: DictValue, name: str, args: list[Value], scope: Scope
-) -> Value:
+def _append(m: Machine, value: ListValue, call: Call) -> None:
+    new = call.args[-1]
+    tensor = unify(new)
+    if isinstance(tensor, Tensor):
+        call.note(m, "kept", tensor=tensor, into=value, born=value.born, loops=tuple(m.loops))
+    if len(value.items) < _MOST:
+        value.items.append(new)
+
+
+def _extend(value: ListValue, given: Value) -> None:
+    more = unify(given)
+    if isinstance(more, ListValue):
+        value.items.extend(more.items[:_MOST])
+        value.exact = value.exact and more.exact
+    elif isinstance(more, tuple):
+        value.items.extend(more[:_MOST])
+    else:
+        value.items.append(given)
+        value.exact = False
+
+
+def of_dict(m: Machine, value: DictValue, call: Call) -> Value:
+    """Call a method of a dict."""
+    name, first = call.name, call.first
     if name == "values":
         return ListValue(list(value.items.values()), exact=value.exact)
-    if name == "keys":
-        return ListValue(list(value.items), exact=value.exact)
-    if name == "items":
-        return ListValue([tuple(pair) for pair in value.items.items()], exact=value.exact)
-    if name in {"get", "pop", "setdefault"} and args and isinstance(args[0], str | int):
-        if args[0] in value.items:
-            return value.items[args[0]]
-        if value.exact and name == "get":
-            return args[1] if len(args) > 1 else None
-        return m.unknown(node, scope, str(args[0]))
-    if name == "update" and args and isinstance(args[0], DictValue):
-        value.items.update(args[0].items)
+    if name in {"keys", "items"}:
+        keyed = value.items if name == "keys" else value.items.items()
+        return ListValue(list(keyed), exact=value.exact)
+    if name in {"get", "pop", "setdefault"} and isinstance(first, str | int):
+        return _entry(m, value, call)
+    if name == "update" and isinstance(first, DictValue):
+        value.items.update(first.items)
         return None
-    return m.unknown(node, scope)
+    return call.unknown(m)
+
+
+def _entry(m: Machine, value: DictValue, call: Call) -> Value:
+    key = call.args[0]
+    if key in value.items:
+        return value.items[key]
+    if value.exact and call.name == "get":
+        return call.args[1] if len(call.args) > 1 else None
+    return call.unknown(m, str(key))

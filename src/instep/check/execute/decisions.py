@@ -28,7 +28,6 @@ class Undecided:
 class Assumption:
     """A branch that was taken because of a decision, with the lines it covers."""
 
-    key: str
     text: str
     holds: bool
     module: Module
@@ -44,14 +43,14 @@ class Decisions:
     forced: dict[str, bool] = field(default_factory=dict)
     made: dict[str, bool] = field(default_factory=dict)
     worth: dict[str, None] = field(default_factory=dict)  # other branches have events as well
-    assumed: dict[tuple[str, int], Assumption] = field(default_factory=dict)
+    assumed: dict[ast.AST, Assumption] = field(default_factory=dict)  # by the branch
 
     def known(self, condition: Undecided) -> bool | None:
         """Return the truth of a condition that is decided already."""
         holds = self.made.get(condition.key)
         return None if holds is None else holds == condition.positive
 
-    def decide(self, condition: Undecided, prefer: bool, *, worth: bool) -> bool:
+    def decide(self, condition: Undecided, *, prefer: bool, worth: bool) -> bool:
         """Return the truth of a condition; `prefer` it the first time it is met."""
         key = condition.key
         holds = self.made.get(key)

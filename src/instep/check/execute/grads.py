@@ -6,19 +6,21 @@ import ast
 from typing import TYPE_CHECKING
 
 from instep.check.execute import numbers
-from instep.check.execute.values import Grad, Param, Unknown, Value
+from instep.check.execute.things import Grad, Param
+from instep.check.execute.values import Unknown
 
 if TYPE_CHECKING:
+    from instep.check.execute.arguments import Call
     from instep.check.execute.machine import Machine
     from instep.check.execute.program import Scope
+    from instep.check.execute.values import Value
 
 _CHANGES = frozenset({"add_", "sub_", "copy_", "sign_", "normal_", "addcmul_", "nan_to_num_"})
 
 
 def read(m: Machine, node: ast.AST, param: Param, scope: Scope) -> None:
     """Take note that user code looks at gradients."""
-    guarded = is_guarded(node, scope)
-    m.note("grad-read", node, scope, param=param, guarded=guarded)
+    m.note("grad-read", node, scope, param=param, guarded=_is_guarded(scope))
 
 
 def assign(m: Machine, target: ast.Attribute, param: Param, value: Value, scope: Scope) -> None:
@@ -26,33 +28,27 @@ def assign(m: Machine, target: ast.Attribute, param: Param, value: Value, scope:
     if target.attr == "grad":
         if value is None:
             m.note("zero", target, scope, param=param, set_to_none=True)
-        elif isinstance(value, Grad):
-            pass
-        else:
+        elif not isinstance(value, Grad):
             m.note("grad-edited", target, scope, param=param, factor=None)
     elif target.attr == "requires_grad" and param.nets is not None:
         for net in param.nets:
             net.frozen = value is False and param.complete
 
 
-def method(m: Machine, node: ast.Call, grad: Grad, name: str, args: list[Value], scope: Scope) -> Value:
-    """Follow a method of a gradient."""
-    param = grad.param
+def method(m: Machine, grad: Grad, call: Call) -> Value:
+    """Call a method of a gradient."""
+    param, name = grad.param, call.name
     if name in {"zero_", "fill_"}:
-        m.note("zero", node, scope, param=param, set_to_none=False)
-        return grad
-    if name in {"mul_", "div_"}:
-        m.note("grad-edited", node, scope, param=param, factor=factor(args, name))
-        return grad
-    if name in {"clamp_", "clip_"}:
-        m.note("clip", node, scope, param=param, by="value", limit=None)
-        return grad
-    if name in _CHANGES:
-        m.note("grad-edited", node, scope, param=param, factor=None)
-        return grad
-    if name in {"detach_", "detach", "requires_grad_"}:
-        return grad
-    return m.unknown(node, scope, f"{name}()")
+        call.note(m, "zero", param=param, set_to_none=False)
+    elif name in {"mul_", "div_"}:
+        call.note(m, "grad-edited", param=param, factor=factor(call.args, name))
+    elif name in {"clamp_", "clip_"}:
+        call.note(m, "clip", param=param, by="value", limit=None)
+    elif name in _CHANGES:
+        call.note(m, "grad-edited", param=param, factor=None)
+    elif name not in {"detach_", "detach", "requires_grad_"}:
+        return call.unknown(m, f"{name}()")
+    return grad
 
 
 def factor(args: list[Value], name: str) -> Value:
@@ -69,36 +65,36 @@ def factor(args: list[Value], name: str) -> Value:
     return (value, power)
 
 
-def is_guarded(node: ast.AST, scope: Scope) -> bool:
+def _is_guarded(scope: Scope) -> bool:
     """Say whether the code around a read asks if there is a gradient."""
     code = scope.code if scope.code is not None else scope.module.tree
-    known = scope.module.guards.get(id(code))
+    known = scope.module.guards.get(code)
     if known is None:
-        known = scope.module.guards[id(code)] = _asks(code)
-    return known or isinstance(node, ast.expr) and id(node) in scope.module.guards
+        known = scope.module.guards[code] = any(_asks(node) for node in ast.walk(code))
+    return known
 
 
-def _asks(code: ast.AST) -> bool:
-    """Say whether a function compares a gradient with None, or tests it, anywhere."""
-    for node in ast.walk(code):
-        if isinstance(node, ast.Compare | ast.If | ast.IfExp | ast.comprehension | ast.BoolOp):
-            tests: list[ast.AST]
-            if isinstance(node, ast.Compare):
-                tests = [node] if any(_is_none(side) for side in node.comparators) else []
-            elif isinstance(node, ast.comprehension):
-                tests = list(node.ifs)
-            elif isinstance(node, ast.BoolOp):
-                tests = list(node.values)
-            else:
-                tests = [node.test]
-            for test in tests:
-                if any(isinstance(part, ast.Attribute) and "grad" in part.attr for part in ast.walk(test)):
-                    return True
-        elif isinstance(node, ast.ExceptHandler) or (
-            isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"hasattr", "getattr"}
-        ):
+def _asks(node: ast.AST) -> bool:
+    """Say whether a node compares a gradient with None, tests it, or is ready for it to fail."""
+    tests: list[ast.expr] = []
+    match node:
+        case ast.ExceptHandler():
             return True
-    return False
+        case ast.Call():
+            return getattr(node.func, "id", "") in {"hasattr", "getattr"}
+        case ast.Compare():
+            tests = [node] if any(_is_none(side) for side in node.comparators) else []
+        case ast.comprehension():
+            tests = node.ifs
+        case ast.BoolOp():
+            tests = node.values
+        case ast.If() | ast.IfExp():
+            tests = [node.test]
+    return any(
+        isinstance(part, ast.Attribute) and "grad" in part.attr
+        for test in tests
+        for part in ast.walk(test)
+    )
 
 
 def _is_none(node: ast.AST) -> bool:

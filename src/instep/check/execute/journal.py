@@ -17,7 +17,6 @@ class Loop:
     """A loop while it runs, and what has been seen in it."""
 
     node: ast.AST
-    module: Module
     kind: str  # loader, range, unknown, while
     origin: Thing | None
     outer: Loop | None
@@ -31,7 +30,6 @@ class Loop:
     moduli: set[int] = field(default_factory=set)
     guard: tuple[int, bool] | None = None  # a gate that leaves the iteration was passed
     unsure: bool = False  # a gate's counter is not known
-    epoch: int = 0
     start: int = 0  # iterations that had begun when it was entered
     text: str = ""
     name: str = ""
@@ -62,6 +60,6 @@ class Note:
     """One event that has happened to values, not yet to ids."""
 
     kind: str
-    node: ast.AST | None
-    module: Module | None
+    node: ast.AST
+    module: Module
     data: dict[str, Any]

@@ -5,17 +5,25 @@ from __future__ import annotations
 import ast
 import os
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from instep.check.execute.scan import Scan
 from instep.check.sources import read_units
-from instep.check.units import Unit
 
 if TYPE_CHECKING:
-    from instep.check.execute.values import Class, Value
+    from instep.check.execute.definitions import Class
+    from instep.check.execute.values import Value
+    from instep.check.units import Unit
     from instep.trace import Place
 
 _MOST_LINES = 6_000  # of a file that is followed because another one imports it
+_RELATED = re.compile(r"backward\(|zero_grad|\.step\(|clip_grad|optim|[Ll]oss|accum|scaler")
+_OUTSIDE = frozenset(
+    {"torch", "numpy", "os", "sys", "math", "time", "random", "json", "argparse", "transformers",
+     "torchvision", "accelerate", "lightning", "pytorch_lightning", "deepspeed", "apex", "timm",
+     "tqdm", "typing", "collections", "itertools", "functools", "logging", "copy", "datasets"}
+)  # fmt: skip
 
 
 class Module:
@@ -26,24 +34,45 @@ class Module:
         self.file = file
         self.tree = unit.tree
         self.scan = Scan(unit.tree)
-        self.places: dict[int, Place] = {}
         self.nodes: dict[Place, ast.AST] = {}
-        self.imports = [
-            node for node in ast.walk(unit.tree) if isinstance(node, ast.Import | ast.ImportFrom)
-        ]
-        self.guards: dict[int, bool] = {}  # functions that ask whether there is a gradient
+        self._places: dict[ast.AST, Place] = {}
+        self._spelled: dict[ast.AST, str] = {}
+        # What was found out about a function, a class or a branch from its text.
+        self.guards: dict[ast.AST, bool] = {}
+        self.resets: dict[ast.AST, bool] = {}
+        self.layers: dict[ast.AST, tuple[bool | None, bool | None]] = {}
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines of the text."""
+        return self.unit.text.split("\n")
+
+    def text(self, node: ast.stmt) -> str:
+        """Return the lines that a statement stands on."""
+        return "\n".join(self.lines[node.lineno - 1 : node.end_lineno])
+
+    def spelled(self, node: ast.AST) -> str:
+        """Return the source of an expression, in one way of writing it."""
+        if type(node) is ast.Name:
+            return node.id
+        found = self._spelled.get(node)
+        if found is None:
+            found = self._spelled[node] = ast.unparse(node)
+        return found
 
     def place(self, node: ast.AST) -> Place:
         """Return the place of a node; the same node has the same place."""
-        found = self.places.get(id(node))
+        found = self._places.get(node)
         if found is None:
+            line, column = node.lineno, node.col_offset  # type: ignore[attr-defined]
             found = self.unit.locator.place(
-                node.lineno,  # type: ignore[attr-defined]
-                node.col_offset,  # type: ignore[attr-defined]
+                line,
+                column,
                 getattr(node, "end_lineno", None),
                 getattr(node, "end_col_offset", None),
+                function=self.scan.function_at(line, column),
             )
-            self.places[id(node)] = found
+            self._places[node] = found
             self.nodes[found] = node
         return found
 
@@ -51,7 +80,9 @@ class Module:
 class Scope:
     """The names of a function or of a module, with the scopes around it."""
 
-    __slots__ = ("assigned", "cls", "code", "elsewhere", "module", "names", "outer", "self_value")
+    __slots__ = (
+        "assigned", "began", "cls", "code", "elsewhere", "module", "names", "outer", "self_value",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -64,6 +95,7 @@ class Scope:
         self.code = code
         self.names: dict[str, Value] = {}
         self.assigned: dict[str, int] = {}  # the iteration in which a name was last assigned
+        self.began: dict[str, int] = {}  # and in which it was given something new to hold
         self.elsewhere: dict[str, Scope] = {}  # names declared global or nonlocal
         self.cls: Class | None = None
         self.self_value: Value = None
@@ -84,6 +116,7 @@ class Project:
         self._roots: dict[str, list[str]] = {}
         self._main: tuple[str, Module] | None = None
         self._found: dict[tuple[str, str, int], tuple[str | None, tuple[str, ...]]] = {}
+        self._folders: dict[str, str] = {}
         self.asked: set[str] = set()
         """Files that the imports since the last `adopt` mean or could mean: what is in them, and
         whether they are there, may change a judgement."""
@@ -96,7 +129,7 @@ class Project:
         module = Module(unit, file)
         self._main = None
         if file is not None and unit.kind == "python":
-            self._main = (os.path.abspath(file), module)
+            self._main = (os.path.abspath(file), module)  # noqa: PTH100  # no links followed
         self.asked = set()
         return module
 
@@ -104,7 +137,11 @@ class Project:
         """Return the module that an import in `importer` names, if it is in the project."""
         if importer.file is None or importer.unit.kind == "markdown":
             return None
-        here = os.path.dirname(os.path.abspath(importer.file))
+        here = self._folders.get(importer.file)
+        if here is None:
+            # Imports are many, and asking for the working folder is slow.
+            here = os.path.dirname(os.path.abspath(importer.file))  # noqa: PTH100, PTH120
+            self._folders[importer.file] = here
         at = (here, dotted, level)
         if at not in self._found:
             self._found[at] = self._locate(here, dotted, level)
@@ -112,12 +149,22 @@ class Project:
         self.asked.update(tried)
         return None if file is None else self._load(file)
 
+    def meant(self, importer: Module, node: ast.Import | ast.ImportFrom) -> list[Module]:
+        """Return the modules of the project that an import may mean."""
+        if isinstance(node, ast.Import):
+            found = [self.find(importer, alias.name, 0) for alias in node.names]
+        else:
+            names = ["", *(alias.name for alias in node.names)]
+            dotted = [f"{node.module or ''}.{name}".strip(".") for name in names]
+            found = [self.find(importer, name, node.level) for name in dotted]
+        return [module for module in found if module is not None]
+
     def _locate(self, here: str, dotted: str, level: int) -> tuple[str | None, tuple[str, ...]]:
         """Return the file that an import means, and all files that were looked for."""
         parts = [part for part in dotted.split(".") if part]
         if level:
             for _ in range(level - 1):
-                here = os.path.dirname(here)
+                here = os.path.dirname(here)  # noqa: PTH120
             roots = [here]
         elif not parts or parts[0] in _OUTSIDE:
             return None, ()
@@ -125,26 +172,24 @@ class Project:
             roots = self._search(here)
         tried: list[str] = []
         for root in roots:
-            base = os.path.join(root, *parts) if parts else root
-            for candidate in (base + ".py", os.path.join(base, "__init__.py")):
+            base = os.path.join(root, *parts) if parts else root  # noqa: PTH118
+            for candidate in (f"{base}.py", os.path.join(base, "__init__.py")):  # noqa: PTH118
                 tried.append(candidate)
-                if os.path.isfile(candidate):
+                if os.path.isfile(candidate):  # noqa: PTH113  # thousands of candidates
                     return candidate, tuple(tried)
         return None, tuple(tried)
 
     def _search(self, folder: str) -> list[str]:
+        """Return where absolute imports are looked for: the folders up to the project's root."""
         found = self._roots.get(folder)
         if found is None:
             found, current = [], folder
             for _ in range(5):
                 found.append(current)
-                marks = (".git", "pyproject.toml", "setup.py", "requirements.txt")
-                parent = os.path.dirname(current)
-                if parent == current or any(
-                    os.path.exists(os.path.join(current, mark)) for mark in marks
-                ):
-                    source = os.path.join(current, "src")
-                    if os.path.isdir(source):
+                parent = os.path.dirname(current)  # noqa: PTH120
+                if parent == current or _is_root(current):
+                    source = os.path.join(current, "src")  # noqa: PTH118
+                    if os.path.isdir(source):  # noqa: PTH112
                         found.append(source)
                     break
                 current = parent
@@ -156,18 +201,15 @@ class Project:
             return self._main[1]
         if file not in self._loaded:
             units = read_units(file, shown=os.path.relpath(file), wanted=_worth_following)
-            one = isinstance(units, list) and len(units) == 1
-            self._loaded[file] = Module(units[0], file) if one else None  # type: ignore[index]
+            one = units[0] if isinstance(units, list) and len(units) == 1 else None
+            self._loaded[file] = None if one is None else Module(one, file)
         return self._loaded[file]
+
+
+def _is_root(folder: str) -> bool:
+    marks = (".git", "pyproject.toml", "setup.py", "requirements.txt")
+    return any(os.path.exists(os.path.join(folder, mark)) for mark in marks)  # noqa: PTH110, PTH118
 
 
 def _worth_following(text: str) -> bool:
     return _RELATED.search(text) is not None and text.count("\n") <= _MOST_LINES
-
-
-_RELATED = re.compile(r"backward\(|zero_grad|\.step\(|clip_grad|optim|[Ll]oss|accum|scaler")
-_OUTSIDE = frozenset(
-    {"torch", "numpy", "os", "sys", "math", "time", "random", "json", "argparse", "transformers",
-     "torchvision", "accelerate", "lightning", "pytorch_lightning", "deepspeed", "apex", "timm",
-     "tqdm", "typing", "collections", "itertools", "functools", "logging", "copy", "datasets"}
-)  # fmt: skip

@@ -5,10 +5,10 @@ each name is used.
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable
 
 EVENTS = frozenset(
     {
@@ -21,6 +21,26 @@ EVENTS = frozenset(
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
 
+_LEAVES = frozenset({ast.Name, ast.Constant, ast.Pass, ast.Break, ast.Continue, ast.alias, ast.arg})
+_DEFINITIONS = frozenset({ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda})
+_PLAIN = frozenset(
+    {"arg", "asname", "attr", "conversion", "ctx", "id", "is_async", "kind", "level", "module",
+     "name", "op", "ops", "simple", "type_comment", "type_ignores", "type_params"}
+)  # fmt: skip
+"""Fields in which there is no call."""
+_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {}
+# Callers find a function by its name; names as common as these would heat everything.
+_TOO_COMMON = frozenset({"__init__", "forward", "__call__", "main", "get", "__len__"})
+
+
+class Span(NamedTuple):
+    """The body of a function, from its first position to its last line."""
+
+    start: tuple[int, int]
+    end: int
+    name: str
+    """Qualified, as Python says it: "Trainer.fit.<locals>.closure"."""
+
 
 class Scan:
     """The result: `uses` of every name, the functions, and which statements matter."""
@@ -28,107 +48,181 @@ class Scan:
     def __init__(self, tree: ast.Module) -> None:
         self.uses: dict[str, set[str]] = {}
         self.definitions: list[tuple[Definition, ast.ClassDef | None]] = []
-        self.names: dict[int, frozenset[str]] = {}
+        self.imports: list[ast.Import | ast.ImportFrom] = []
         self.hot_names: set[str] = set(EVENTS)
-        self.generators: set[int] = set()
-        self._hot: dict[int, bool] = {}
+        self.generators: set[ast.AST] = set()
+        self.looping: set[ast.AST] = set()
+        """Functions with a loop inside."""
+        self.spans: list[Span] = []
+        self._hot: dict[ast.AST, bool] = {}
+        self._blocks: dict[ast.AST, bool] = {}  # by their first statement
+        # The names that a statement calls, as a part of one list per function.
+        self._called: dict[ast.AST, tuple[list[str], int, int]] = {}
+        self._names: list[str] = []
+        self._prefix = ""
         self._visit(tree, None, None)
+        self.imports.sort(key=lambda node: node.col_offset > 0)  # those of the module come first
         self.defined = {code.name for code, _ in self.definitions}
         self._spread()
 
+    def names(self, node: ast.AST) -> list[str]:
+        """Return the names that a statement calls; a definition: what its body calls."""
+        found = self._called.get(node)
+        if found is None:
+            return _called(node)
+        names, first, end = found
+        return names[first:end]
+
     def hot(self, node: ast.AST) -> bool:
         """Say whether executing a statement can cause an event."""
-        found = self._hot.get(id(node))
+        found = self._hot.get(node)
         if found is None:
-            names = self.names.get(id(node))
-            if names is None:
-                names = frozenset(_called(node))
-            found = not self.hot_names.isdisjoint(names)
-            self._hot[id(node)] = found
+            found = self._hot[node] = not self.hot_names.isdisjoint(self.names(node))
         return found
 
-    def any_hot(self, nodes: Iterable[ast.AST]) -> bool:
-        """Say whether one of some statements can cause an event."""
-        return any(self.hot(node) for node in nodes)
+    def any_hot(self, block: list[ast.stmt]) -> bool:
+        """Say whether one of the statements of a block can cause an event."""
+        if not block:
+            return False
+        found = self._blocks.get(block[0])
+        if found is None:
+            found = self._blocks[block[0]] = any(self.hot(node) for node in block)
+        return found
 
     def learn(self, names: set[str]) -> None:
         """Take note of names of other modules in which events happen."""
         if not names <= self.hot_names:
             self.hot_names |= names
             self._hot.clear()
+            self._blocks.clear()
             self._spread()
 
+    def function_at(self, line: int, column: int) -> str:
+        """Return the qualified name of the innermost function around a position.
+
+        >>> Scan(ast.parse("def f(): g()")).function_at(1, 9)
+        'f'
+        """
+        found = "<module>"
+        for start, end, name in self.spans:
+            # Functions come in the order they begin in, so that the last one is the innermost.
+            if start <= (line, column) and line <= end:
+                found = name
+        return found
+
     def _spread(self) -> None:
-        """A function that calls one in which events happen is one itself."""
-        waiting = {code.name: self.names[id(code)] for code, _ in self.definitions}
+        """Find the functions that call one in which events happen: they are one themselves."""
+        waiting = {code.name: self.names(code) for code, _ in self.definitions}
         changed = True
         while changed:
             changed = False
             for name, names in list(waiting.items()):
                 if not self.hot_names.isdisjoint(names):
-                    # Their callers find them by name; so common a name would heat everything.
-                    if name not in {"__init__", "forward", "__call__", "main", "get", "__len__"}:
+                    if name not in _TOO_COMMON:
                         self.hot_names.add(name)
                     del waiting[name]
                     changed = True
         for code, owner in self.definitions:
-            special = code.name in {"__init__", "__call__"} and owner is not None
-            if special and owner is not None and not EVENTS.isdisjoint(self.names[id(code)]):
+            is_maker = owner is not None and code.name in {"__init__", "__call__"}
+            if owner is not None and is_maker and not EVENTS.isdisjoint(self.names(code)):
                 self.hot_names.add(owner.name)
 
-    def _visit(self, node: ast.AST, owner: ast.ClassDef | None, code: ast.AST | None) -> set[str]:
-        names: set[str] = set()
+    def _visit(self, node: ast.AST, owner: ast.ClassDef | None, code: ast.AST | None) -> None:
         kind = type(node)
-        if kind is ast.Call:
-            self._use(node.func, names)  # type: ignore[attr-defined]
-        elif kind is ast.Attribute:
-            if node.attr == "grad":  # type: ignore[attr-defined]
-                names.add("grad")
-        elif kind is ast.ClassDef:
-            owner = node  # type: ignore[assignment]
-        elif kind is ast.FunctionDef or kind is ast.AsyncFunctionDef:
-            self.definitions.append((node, owner))  # type: ignore[arg-type]
-            code = node
-        elif (kind is ast.Yield or kind is ast.YieldFrom) and code is not None:
-            self.generators.add(id(code))
-        inner_owner = None if code is node else owner
-        for field in node._fields:
-            value = getattr(node, field, None)
-            if type(value) is list:
-                for item in value:
-                    if isinstance(item, ast.AST):
-                        names |= self._visit(item, inner_owner, code)
-            elif isinstance(value, ast.AST) and value._fields:
-                names |= self._visit(value, inner_owner, code)
+        first = len(self._names)
+        seen = self._SEEN.get(kind)
+        if seen is not None:
+            seen(self, node, code)
+        fields = _FIELDS.get(kind)
+        if fields is None:
+            fields = _FIELDS[kind] = tuple(f for f in node._fields if f not in _PLAIN)
+        for field in fields:
+            value = getattr(node, field)
+            for child in value if type(value) is list else (value,):
+                inner = type(child)
+                if inner in _DEFINITIONS:
+                    self._define(child, owner, code)
+                elif inner not in _LEAVES and isinstance(child, ast.AST):
+                    self._visit(child, owner, code)
         if isinstance(node, ast.stmt):
-            self.names[id(node)] = frozenset(names)
-            if code is node:  # defining a function causes nothing
-                return set()
-        return names
+            self._called[node] = (self._names, first, len(self._names))
 
-    def _use(self, func: ast.AST, names: set[str]) -> None:
+    def _define(self, node: ast.AST, owner: ast.ClassDef | None, code: ast.AST | None) -> None:
+        """Look into a class, function or lambda."""
+        prefix = self._prefix
+        if isinstance(node, ast.ClassDef):
+            self._prefix = f"{prefix}{node.name}."
+            self._visit(node, node, code)
+        elif isinstance(node, ast.Lambda):
+            self._enter(node, node.body, "<lambda>")
+            self._visit(node, owner, code)
+        elif isinstance(node, Definition):
+            self._enter(node, node.body[0], node.name)
+            self.definitions.append((node, owner))
+            # Defining a function causes nothing, so its names are no names of what is around it.
+            names, self._names = self._names, []
+            self._visit(node, None, node)
+            self._names = names
+            if node in self.looping and code is not None:
+                self.looping.add(code)
+        self._prefix = prefix
+
+    def _enter(self, node: ast.expr | ast.stmt, body: ast.expr | ast.stmt, name: str) -> None:
+        name = f"{self._prefix}{name}"
+        self.spans.append(Span((body.lineno, body.col_offset), node.end_lineno or 0, name))
+        self._prefix = f"{name}.<locals>."
+
+    def _call(self, node: ast.Call, _code: ast.AST | None) -> None:
+        func = node.func
         if isinstance(func, ast.Attribute):
-            names.add(func.attr)
+            self._names.append(func.attr)
             receiver = func.value
+            if isinstance(receiver, ast.Call):
+                receiver = receiver.func
             name = getattr(receiver, "attr", None) or getattr(receiver, "id", None)
-            if name is None and isinstance(receiver, ast.Call):
-                name = getattr(receiver.func, "attr", None) or getattr(receiver.func, "id", None)
             if name is not None:
                 self.uses.setdefault(name, set()).add(func.attr)
         elif isinstance(func, ast.Name):
-            names.add(func.id)
+            self._names.append(func.id)
             self.uses.setdefault(func.id, set()).add("()")
 
+    def _attribute(self, node: ast.Attribute, _code: ast.AST | None) -> None:
+        if node.attr == "grad":
+            self._names.append("grad")
 
-def _called(node: ast.AST) -> set[str]:
-    names: set[str] = set()
+    def _loop(self, _node: ast.AST, code: ast.AST | None) -> None:
+        if code is not None:
+            self.looping.add(code)
+
+    def _yield(self, _node: ast.AST, code: ast.AST | None) -> None:
+        if code is not None:
+            self.generators.add(code)
+
+    def _import(self, node: ast.Import | ast.ImportFrom, _code: ast.AST | None) -> None:
+        self.imports.append(node)
+
+    _SEEN: ClassVar[dict[type[ast.AST], Callable[[Scan, Any, ast.AST | None], None]]] = {
+        ast.Call: _call,
+        ast.Attribute: _attribute,
+        ast.For: _loop,
+        ast.AsyncFor: _loop,
+        ast.While: _loop,
+        ast.Yield: _yield,
+        ast.YieldFrom: _yield,
+        ast.Import: _import,
+        ast.ImportFrom: _import,
+    }
+
+
+def _called(node: ast.AST) -> list[str]:
+    names: list[str] = []
     for inner in ast.walk(node):
         if isinstance(inner, ast.Call):
             func = inner.func
             if isinstance(func, ast.Attribute):
-                names.add(func.attr)
+                names.append(func.attr)
             elif isinstance(func, ast.Name):
-                names.add(func.id)
+                names.append(func.id)
         elif isinstance(inner, ast.Attribute) and inner.attr == "grad":
-            names.add("grad")
+            names.append("grad")
     return names

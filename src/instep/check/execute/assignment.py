@@ -1,0 +1,152 @@
+"""Assignment: what binding a name, an attribute or an item to a value does."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from instep.check.execute import grads, tensors
+from instep.check.execute.definitions import Instance
+from instep.check.execute.tensors import Tensor
+from instep.check.execute.things import Net, Param, Parameters
+from instep.check.execute.values import DictValue, Gate, ListValue, Thing, Unknown, unify
+
+if TYPE_CHECKING:
+    from instep.check.execute.machine import Machine
+    from instep.check.execute.program import Scope
+    from instep.check.execute.values import Value
+
+
+def assign(m: Machine, target: ast.AST, value: Value, scope: Scope) -> None:
+    """Bind a target to a value."""
+    if isinstance(target, ast.Name):
+        _bind_name(m, target, value, scope)
+    elif isinstance(target, ast.Attribute):
+        _bind_attribute(m, target, value, scope)
+    elif isinstance(target, ast.Tuple | ast.List):
+        _unpack(m, target, value, scope)
+    elif isinstance(target, ast.Subscript):
+        _bind_item(m, target, value, scope)
+    elif isinstance(target, ast.Starred):
+        assign(m, target.value, value, scope)
+
+
+def is_building(m: Machine) -> bool:
+    """Say whether an `__init__` is running: parts of a model are put together, not replaced."""
+    return any(getattr(code, "name", "") == "__init__" for code in m.stack)
+
+
+def _name_it(value: Value, spelled: str) -> None:
+    """Call a thing by what it is assigned to, if it has no name yet."""
+    if isinstance(value, Thing):
+        if not value.known_as:
+            value.known_as = spelled
+        if isinstance(value, Unknown) and value.made is not None and not value.made.known_as:
+            value.made.known_as = spelled
+
+
+def _bound(m: Machine, name: str, value: Value, scope: Scope) -> None:
+    """Take note of when a name was assigned, and whether it began anew with that."""
+    scope.assigned[name] = m.serial
+    if not isinstance(value, Tensor) or not value.graph:
+        scope.began[name] = m.serial
+
+
+def _bind_name(m: Machine, target: ast.Name, value: Value, scope: Scope) -> None:
+    name = target.id
+    owner = scope.elsewhere.get(name, scope) if scope.elsewhere else scope
+    if isinstance(value, Net):
+        _replaced(m, target, name, owner.names.get(name), value, scope=scope)
+    owner.names[name] = value
+    _bound(m, name, value, owner)
+    _name_it(value, name)
+
+
+def _replaced(
+    m: Machine, node: ast.AST, name: str, old: Value, new: Value, *, scope: Scope
+) -> None:
+    """Take note of a model that takes the place of another one."""
+    both = isinstance(old, Net) and isinstance(new, Net) and old is not new
+    if both and new.written and not (new.lineage() & old.lineage()):
+        m.note("rebound", node, scope, name=name, was=old, now=new)
+
+
+def _bind_attribute(m: Machine, target: ast.Attribute, value: Value, scope: Scope) -> None:
+    owner = unify(m.ev(target.value, scope))
+    spelled = scope.module.spelled(target)
+    if isinstance(owner, Net) and owner.kind == "Parameter" and target.attr == "grad":
+        owner = Param(frozenset({owner}))
+    if isinstance(owner, Param):
+        grads.assign(m, target, owner, value, scope)
+        return
+    if isinstance(owner, Net):
+        if target.attr == "require_backward_grad_sync":
+            holds = value.holds if isinstance(value, Gate) else value
+            owner.sync = holds if isinstance(holds, bool) else None
+            return
+        if target.attr == "requires_grad":
+            owner.frozen = value is False
+        if isinstance(value, Net) and value is not owner:
+            _join(m, target, owner, value, scope)
+    elif isinstance(owner, Instance):
+        _replaced(m, target, spelled, owner.attrs.get(target.attr), value, scope=scope)
+    _name_it(value, spelled)
+    if isinstance(owner, Thing):
+        owner.attrs[target.attr] = value
+    _bound(m, spelled, value, scope)
+
+
+def _join(m: Machine, target: ast.Attribute, owner: Net, value: Net, scope: Scope) -> None:
+    if value.written and value.part_of is not owner:
+        _exchanged(m, target, owner, value, scope)
+    value.join(owner)
+
+
+def _exchanged(m: Machine, target: ast.expr, owner: Net, value: Net, scope: Scope) -> None:
+    """Take note that a model has another part now, unless it is just being built."""
+    if not is_building(m):
+        name = scope.module.spelled(target)
+        m.note("rebound", target, scope, name=name, was=owner, now=value)
+
+
+def _bind_item(m: Machine, target: ast.Subscript, value: Value, scope: Scope) -> None:
+    owner = unify(m.ev(target.value, scope))
+    at = m.ev(target.slice, scope)
+    if isinstance(value, Thing):
+        _name_it(value, scope.module.spelled(target))
+    if isinstance(owner, DictValue):
+        known = isinstance(at, str | int | float | bool)
+        owner.items[at if known else "?"] = value
+        owner.exact = owner.exact and known
+    elif isinstance(owner, ListValue) and isinstance(at, int) and owner.exact:
+        if -len(owner.items) <= at < len(owner.items):
+            owner.items[at] = value
+    elif isinstance(owner, Net) and isinstance(value, Net):
+        owner.attrs[f"[{at!r}]"] = value
+        if value.written:
+            _exchanged(m, target, owner, value, scope)
+    elif isinstance(owner, Unknown) and isinstance(at, str | int):
+        owner.attrs[f"[{at!r}]"] = value
+
+
+def _unpack(m: Machine, target: ast.Tuple | ast.List, value: Value, scope: Scope) -> None:
+    whole = value
+    value = unify(value)
+    if isinstance(value, ListValue) and value.exact:
+        value = tuple(value.items)
+    if isinstance(value, Parameters) and value.named:
+        value = None
+    starred = any(isinstance(part, ast.Starred) for part in target.elts)
+    if isinstance(value, tuple) and len(value) == len(target.elts) and not starred:
+        for part, inner in zip(target.elts, value, strict=True):
+            assign(m, part, inner, scope)
+        return
+    for index, part in enumerate(target.elts):
+        if isinstance(value, Tensor):
+            made = tensors.derive(m, target, [value], scope)
+        else:
+            is_name = isinstance(part, ast.Name | ast.Attribute)
+            spelled = scope.module.spelled(part) if is_name else ""
+            key = whole.key if isinstance(whole, Unknown) else f"{id(whole)}"
+            made = Unknown(f"{key}[{index}]", spelled, getattr(whole, "drawn", None))
+        assign(m, part, made, scope)

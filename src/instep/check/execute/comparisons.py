@@ -1,0 +1,106 @@
+"""Comparisons: a boolean, a gate that hangs on a count, or a condition that cannot be known."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from typing import TYPE_CHECKING, Any
+
+from instep.check.execute.decisions import Undecided
+from instep.check.execute.numbers import key, number
+from instep.check.execute.values import DictValue, Gate, ListValue, Mod, Tick, Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from instep.check.execute.machine import Machine
+    from instep.check.execute.values import Value
+
+_MIRROR = {ast.Gt: ast.Lt, ast.GtE: ast.LtE}
+_ORDERED: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_PLAIN = str | int | bool | None
+
+
+def compare(m: Machine, op: ast.cmpop, left: Value, right: Value) -> Value:
+    """Return the value of `left op right`: a boolean, a gate, or what it hangs on."""
+    kind = type(op)
+    is_equality = kind is ast.Eq or kind is ast.NotEq
+    if kind is ast.Is or kind is ast.IsNot or (is_equality and (left is None or right is None)):
+        return _identity(m, left, right, negated=kind is ast.IsNot or kind is ast.NotEq)
+    if kind is ast.In or kind is ast.NotIn:
+        return _contains(left, right, negated=kind is ast.NotIn)
+    one, two = number(left), number(right)
+    if m.counting and (isinstance(left, Tick) or isinstance(right, Tick)):
+        # The branch resets what is compared: the other side is how far it counts.
+        one = left.number() if isinstance(left, Unknown) else one
+        two = right.number() if isinstance(right, Unknown) else two
+    if one is not None and two is not None:
+        return _gated(left, right, holds=_ORDERED[kind](one, two))
+    if isinstance(left, str) and isinstance(right, str):
+        return _ORDERED[kind](left, right)
+    if isinstance(left, bool) and isinstance(right, Unknown):
+        left, right = right, left
+    if is_equality and isinstance(right, bool) and isinstance(left, Unknown):
+        condition = Undecided(key(left))
+        return condition if right == (kind is ast.Eq) else ~condition
+    return _undecided(m, kind, left, right)
+
+
+def _gated(left: Value, right: Value, *, holds: bool) -> Value:
+    for side in (left, right):
+        if isinstance(side, Mod):
+            return Gate(side.every, literal=side.literal, holds=holds)
+    for side, other in ((left, right), (right, left)):
+        bound = number(other)
+        if isinstance(side, Tick) and isinstance(bound, int) and bound > 1:
+            return Gate(bound, literal=not isinstance(other, Unknown), holds=holds)
+    return holds
+
+
+def _identity(m: Machine, left: Value, right: Value, *, negated: bool) -> Value:
+    if left is None and right is None:
+        return not negated
+    if left is not None and right is not None:
+        same = left is right
+        known = not isinstance(left, Unknown) and not isinstance(right, Unknown)
+        return same != negated if same or known else _undecided(m, ast.Eq, left, right)
+    other = right if left is None else left
+    if isinstance(other, Unknown):
+        present = Undecided(other.key)
+        return present if negated else ~present
+    return negated
+
+
+def _contains(left: Value, right: Value, *, negated: bool) -> Value:
+    if isinstance(right, ListValue | DictValue) and right.exact and not right.items:
+        return negated
+    items = right.items if isinstance(right, ListValue) and right.exact else right
+    plain = isinstance(items, tuple | list) and isinstance(left, _PLAIN)
+    if plain and all(isinstance(item, _PLAIN) for item in items):
+        return (left in items) != negated
+    if isinstance(left, str) and isinstance(right, str):
+        return (left in right) != negated
+    condition = Undecided(f"{key(left)} in {key(right)}")
+    return ~condition if negated else condition
+
+
+def _undecided(m: Machine, kind: type[ast.cmpop], left: Value, right: Value) -> Undecided:
+    """Return the condition in one form, so that `a <= b` and `not b < a` are one decision."""
+    for side in (left, right):
+        if number(side) is not None:
+            m.bound = "count" if isinstance(side, Tick) else "index"
+    one, two = key(left), key(right)
+    if kind in _MIRROR:
+        kind, one, two = _MIRROR[kind], two, one
+    if kind is ast.LtE:
+        return Undecided(f"{two} Lt {one}", positive=False)
+    if kind is ast.NotEq:
+        return Undecided(f"{one} Eq {two}", positive=False)
+    return Undecided(f"{one} {kind.__name__} {two}")

@@ -1,0 +1,149 @@
+"""Constructors: what a class outside the project makes, judged by its name."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from instep.check.execute import losses, roles, tensors
+from instep.check.execute.things import Loader, Net, Optimizer, Scheduler
+from instep.check.execute.values import Unknown, unify
+
+if TYPE_CHECKING:
+    from instep.check.execute.arguments import Call
+    from instep.check.execute.machine import Machine
+    from instep.check.execute.values import Thing, Value
+
+_LIBRARIES = ("torchvision.models", "timm.create_model", "timm.models")
+_MAKES_MODEL = frozenset({"from_pretrained", "create_model", "get_model", "build_model"})
+_NO_MODEL = re.compile("config|token|process|extract|feature", re.IGNORECASE)
+_CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict"})
+_DISTRIBUTED = {
+    "DistributedDataParallel": "ddp",
+    "DDP": "ddp",
+    "FullyShardedDataParallel": "fsdp",
+    "FSDP": "fsdp",
+}
+
+
+def by_name(path: str, call: Call) -> Thing | None:
+    """Return the thing that a constructor makes; None if its name says nothing."""
+    name = call.name
+    if name in roles.LOADER_CLASS:
+        loader = Loader(None)
+        size = call.get(1, "batch_size")
+        loader.batch = size if isinstance(size, int) else None
+        return loader
+    if name in roles.SCHEDULER_CLASS or (
+        name[:1].isupper() and path.rpartition(".")[0] in roles.SCHEDULER_MODULE
+    ):
+        return _scheduler(path, call)
+    if name in roles.OPTIMIZER_CLASS:
+        return _optimizer(path, call)
+    if name[:1].isupper() and name in roles.CRITERION_CLASS:
+        return losses.criterion(name, call.kwargs)
+    return None
+
+
+def _scheduler(path: str, call: Call) -> Scheduler | None:
+    held = [unify(value) for value in call.inputs]
+    optimizer = next((value for value in held if isinstance(value, Optimizer)), None)
+    if optimizer is None:
+        inner = next((value for value in held if isinstance(value, Scheduler)), None)
+        optimizer = inner.optimizer if inner is not None else None
+    if optimizer is None and not path.startswith(("torch", "transformers")):
+        return None
+    return Scheduler(None, optimizer, call.name)
+
+
+def _optimizer(path: str, call: Call) -> Optimizer:
+    kwargs = call.kwargs
+    named = kwargs.get("params", kwargs.get("model", kwargs.get("optimizer")))
+    first = call.args[0] if call.args else named
+    inner = unify(first)
+    if isinstance(inner, Optimizer):
+        return inner  # a wrapper around an optimizer acts on the same parameters
+    made = Optimizer(None, tensors.parameters_of(first), call.name)
+    made.torch = path.startswith("torch.optim.")
+    return made
+
+
+def network(path: str, call: Call) -> Net | None:
+    """Return the model that a layer or a library's function makes; None if it makes none."""
+    name = call.name
+    if path.startswith("torch.nn.") and name[:1].isupper():
+        return _layer(call)
+    if path.startswith(_LIBRARIES):
+        return _model(name)
+    if name in _MAKES_MODEL:
+        func = getattr(call.node, "func", call.node)
+        if not _NO_MODEL.search(call.scope.module.spelled(func)):
+            return _model(name)
+    return None
+
+
+def _layer(call: Call) -> Net:
+    net = _model(call.name)
+    net.batchnorm = True if "BatchNorm" in call.name else None
+    _, nets, unknown = tensors.made_of(call.args)
+    if call.name in _CONTAINERS:
+        for value in unknown:
+            if value.made is None and value.drawn is None and value.hint is None:
+                value.made = Net(value.known_as)
+                nets[value.made] = None
+        net.trainable = None
+    for part in nets:
+        net.trainable = net.trainable or part.trainable
+        part.join(net)
+        net.batchnorm = net.batchnorm or part.batchnorm
+    return net
+
+
+def _model(name: str) -> Net:
+    net = Net(None, name)
+    net.written, net.training = True, True
+    if name == "from_pretrained":
+        net.training = False  # what is loaded by that method comes in eval mode
+    net.batchnorm = True if name in roles.BATCHNORM_MODELS else None
+    net.trainable = True if name in roles.TRAINABLE else None
+    return net
+
+
+def wrapped(_m: Machine, call: Call) -> Value:
+    """Follow `DistributedDataParallel(model)`: the same parameters, on several devices."""
+    given = call.args[0] if call.args else call.kwargs.get("module", call.kwargs.get("model"))
+    net = unify(given)
+    if isinstance(net, Unknown):
+        net.made = made = Net(net.known_as)
+        made.distributed = "ddp" if _DISTRIBUTED.get(call.name) == "ddp" else None
+        return made
+    if not isinstance(net, Net):
+        return _model(call.name)
+    net.distributed = _DISTRIBUTED.get(call.name, net.distributed)
+    return net
+
+
+def parameter(_m: Machine, call: Call) -> Value:
+    """Follow `nn.Parameter(...)`."""
+    net = Net(None, "Parameter")
+    net.trainable = net.written = net.training = True
+    net.frozen = call.kwargs.get("requires_grad", True) is False
+    return net
+
+
+def leaf(m: Machine, call: Call) -> Value:
+    """Follow `torch.zeros(..., requires_grad=True)`: a parameter, if it asks to be one."""
+    if call.kwargs.get("requires_grad") is True:
+        return parameter(m, call)
+    return tensors.derive(m, call.node, call.args, call.scope)
+
+
+def copied(m: Machine, call: Call) -> Value:
+    """Follow `deepcopy(value)`."""
+    value = unify(call.first)
+    if isinstance(value, Net):
+        made = Net(None, value.kind)
+        made.cls, made.written, made.training = value.cls, True, value.training
+        made.batchnorm, made.trainable = value.batchnorm, value.trainable
+        return made
+    return call.args[0] if call.args else call.unknown(m)

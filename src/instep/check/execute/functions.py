@@ -1,0 +1,119 @@
+"""Functions of the project: their bodies are executed with the values that they are given."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from instep.check.execute import arguments, tensors
+from instep.check.execute.arguments import Call
+from instep.check.execute.defining import decorators
+from instep.check.execute.definitions import Class, Function, Instance, Super
+from instep.check.execute.machine import RAISE
+from instep.check.execute.program import Scope
+from instep.check.execute.tensors import Tensor
+from instep.check.execute.things import Net
+from instep.check.execute.values import Context, Unknown
+
+if TYPE_CHECKING:
+    from instep.check.execute.machine import Machine
+    from instep.check.execute.values import Value
+
+MOST_DEPTH = 14
+_MOST_RECURSION = 2
+
+
+def bound_to(function: Function, value: Value) -> Function:
+    """Return a function as the method of an object."""
+    bound = Function(function.code, function.scope, bound=value, owner=function.owner)
+    bound.wraps_no_grad = function.wraps_no_grad
+    return bound
+
+
+def bind(m: Machine, node: ast.AST, function: Function, value: Value, scope: Scope) -> Any:
+    """Return a method of an object, or the value of its property."""
+    marks = decorators(function.code)
+    receiver = value.of if isinstance(value, Super) else value
+    if "staticmethod" in marks:
+        return function
+    if "classmethod" in marks:
+        receiver = receiver.cls if isinstance(receiver, Instance | Net) else receiver
+    elif isinstance(receiver, Class):
+        return function
+    bound = bound_to(function, receiver)
+    if not marks.isdisjoint({"property", "cached_property"}) and not isinstance(value, Super):
+        return invoke(m, bound, Call(node, scope))
+    return bound
+
+
+def invoke(m: Machine, function: Function, call: Call) -> Value:
+    """Execute a function of the project and return what it returns."""
+    code = function.code
+    if isinstance(code, ast.Lambda):
+        return _evaluate(m, function, code, call)
+    stop = _stop(m, function, call)
+    if stop is not None:
+        return stop
+    hot = function.scope.module.scan.hot(code)
+    if not hot and call.node in m.memo:
+        return m.memo[call.node]
+    before = len(m.notes)
+    inner = Scope(function.scope.module, function.scope, code)
+    inner.cls = function.owner
+    arguments.bind(m, function, inner, call.args, call.kwargs)
+    m.depth += 1
+    m.stack.append(code)
+    m.no_grad += function.wraps_no_grad
+    gates, m.gates = m.gates, list(m.gates)
+    try:
+        m.returned = None
+        signal = m.run(code.body, inner)
+        result, m.returned = m.returned, None
+        m.covered.add(code)
+    finally:
+        m.gates = gates
+        m.no_grad -= function.wraps_no_grad
+        m.stack.pop()
+        m.depth -= 1
+    if signal == RAISE:
+        return call.unknown(m)
+    plain = isinstance(result, Unknown) or (isinstance(result, Tensor) and result.parts == ())
+    if plain and not hot and len(m.notes) == before:
+        m.memo[call.node] = result
+    return result
+
+
+def _evaluate(m: Machine, function: Function, code: ast.Lambda, call: Call) -> Value:
+    inner = Scope(function.scope.module, function.scope, code)
+    inner.cls = function.owner
+    arguments.bind(m, function, inner, call.args, call.kwargs)
+    m.depth += 1
+    try:
+        return m.ev(code.body, inner)
+    finally:
+        m.depth -= 1
+
+
+def _stop(m: Machine, function: Function, call: Call) -> Value:
+    """Return what stands for a call that is not followed; None if it is."""
+    code = function.code
+    scan = function.scope.module.scan
+    if code in scan.generators:
+        return _generator(m, function, call)
+    if m.depth >= MOST_DEPTH or m.stack.count(code) >= _MOST_RECURSION:
+        if m.depth >= MOST_DEPTH and scan.hot(code):
+            call.note(m, "opaque", what=str(function.known_as), values=call.inputs)
+            m.problem("calls are nested too deeply", call.node)
+        return tensors.derive(m, call.node, call.inputs, call.scope)
+    return None
+
+
+def _generator(m: Machine, function: Function, call: Call) -> Value:
+    """Return what stands for a generator: it is not followed."""
+    is_context = "contextmanager" in decorators(function.code)
+    name = str(function.known_as)
+    if function.scope.module.scan.hot(function.code):
+        call.note(m, "opaque", what=name, values=None)
+        what = "context manager" if is_context else "generator"
+        m.problem(f"`{name}` is a {what} in which gradients change", call.node)
+    return Context() if is_context else call.unknown(m, name)

@@ -1,0 +1,40 @@
+"""What a model's class is made of, read from its text: batch normalisation, and parameters."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from instep.check.execute.definitions import Class
+
+_BATCHNORM = re.compile(r"\b(BatchNorm[123]d|SyncBatchNorm|BatchNorm)\b")
+_TRAINABLE = re.compile(
+    r"\b(Linear|Conv[123]d|ConvTranspose[123]d|Embedding|LSTM|GRU|RNN|Transformer\w*|Parameter"
+    r"|MultiheadAttention|resnet\w*|from_pretrained)\("
+)
+
+
+def of_class(cls: Class) -> tuple[bool | None, bool | None]:
+    """Say whether a model's class uses batch normalisation and has parameters; None: not seen."""
+    known = cls.scope.module.layers
+    if cls.code not in known:
+        text = cls.scope.module.text(cls.code)
+        trainable = True if _TRAINABLE.search(text) else None
+        known[cls.code] = (True if _has_batchnorm(cls, text) else None, trainable)
+    return known[cls.code]
+
+
+def _has_batchnorm(cls: Class, own: str) -> bool:
+    """Say whether a class, or one that it uses and is written beside, has batch normalisation."""
+    module = cls.scope.module
+    if _BATCHNORM.search(own):
+        return True
+    return _BATCHNORM.search(module.unit.text) is not None and any(
+        isinstance(node, ast.FunctionDef | ast.ClassDef)
+        and node is not cls.code
+        and _BATCHNORM.search(module.text(node))
+        and re.search(rf"\b{node.name}\(", own)
+        for node in module.tree.body
+    )

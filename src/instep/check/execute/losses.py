@@ -1,0 +1,47 @@
+"""Losses: what a loss function is, and what it gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from instep.check.execute import tensors
+from instep.check.execute.roles import COUPLED
+from instep.check.execute.things import Criterion
+from instep.check.execute.values import UNEVEN
+
+if TYPE_CHECKING:
+    import ast
+
+    from instep.check.execute.machine import Machine
+    from instep.check.execute.tensors import Tensor
+    from instep.check.execute.values import Value
+
+
+def criterion(name: str, kwargs: dict[str, Value]) -> Criterion:
+    """Return a loss function from how it was made.
+
+    >>> criterion("CrossEntropyLoss", {"ignore_index": 0}).ragged
+    True
+    """
+    reduction = kwargs.get("reduction", "mean")
+    if kwargs.get("size_average") is False:
+        reduction = "sum"
+    if kwargs.get("reduce") is False:
+        reduction = "none"
+    ragged = True if "ignore_index" in kwargs else None
+    coupled = True if name in COUPLED else None
+    text = reduction if isinstance(reduction, str) else None
+    return Criterion(None, name, text, ragged=ragged, coupled=coupled)
+
+
+def computed(m: Machine, node: ast.AST, made: Criterion, inputs: list[Value]) -> Tensor:
+    """Return what a loss function gives for these inputs."""
+    found, nets, unknown = tensors.made_of(inputs)
+    result = m.tensor(tensors.union(found, nets) if found or nets else None, node)
+    if found and not nets and not any(tensor.graph for tensor in found):
+        result.graph = False
+    result.reduction = made.reduction
+    result.ragged = True if any(UNEVEN in value.attrs for value in unknown) else made.ragged
+    result.coupled = True if made.coupled or any(tensor.coupled for tensor in found) else None
+    result.kind = made.kind
+    return result

@@ -1,0 +1,86 @@
+"""Methods of things that are not the project's, and calls of the things themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from instep.check.execute import becoming, lightning, losses, models, opaque, scalers
+from instep.check.execute.things import Accelerator, Criterion, Net, Param, Parameters, Scaler
+from instep.check.execute.values import Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from instep.check.execute.arguments import Call
+    from instep.check.execute.definitions import Super
+    from instep.check.execute.machine import Machine
+    from instep.check.execute.values import Thing, Value
+
+    Handler = Callable[[Machine, Any, Call], Value]
+
+METHODS: dict[type[Thing], Handler] = {}
+"""What follows the methods of a kind of thing. Filled by `tables`."""
+
+
+def method(m: Machine, receiver: Value, call: Call) -> Value:
+    """Call a method of something that is not the project's."""
+    if isinstance(receiver, Unknown):
+        known = receiver.made or becoming.become(m, receiver, call)
+        if known is None:
+            return becoming.method(m, receiver, call)
+        receiver = known
+    handler = METHODS.get(type(receiver))
+    if handler is None:
+        return opaque.unknown_call(m, call.name, call, [receiver, *call.inputs])
+    return handler(m, receiver, call)
+
+
+def called(m: Machine, value: Thing, call: Call) -> Value:
+    """Call a thing itself."""
+    result: Value
+    match value:
+        case Unknown():
+            result = becoming.called(m, value, call)
+        case Net():
+            result = models.forward(m, value, call)
+        case Criterion():
+            result = losses.computed(m, call.node, value, call.inputs)
+        case Accelerator():
+            call.name = "__call__"
+            call.args, call.kwargs = call.inputs, {}
+            result = method(m, value, call)
+        case Scaler():
+            result = scalers.all_in_one(m, call)
+        case _:
+            result = opaque.unknown_call(m, str(value.known_as), call)
+    return result
+
+
+def of_criterion(m: Machine, value: Criterion, call: Call) -> Value:
+    """Call a method of a loss function."""
+    if call.name in {"to", "cuda", "cpu", "train", "eval"}:
+        return value
+    if call.name == "parameters":
+        return Parameters(frozenset())
+    return opaque.unknown_call(m, call.name, call, [value, *call.inputs])
+
+
+def of_parameter(m: Machine, value: Param, call: Call) -> Value:
+    """Call a method of a parameter."""
+    if call.name in {"detach", "clone", "register_hook"}:
+        return call.unknown(m)
+    return opaque.unknown_call(m, call.name, call, [value, *call.inputs])
+
+
+def of_super(m: Machine, value: Super, call: Call) -> Value:
+    """Call a method of a base class that is not in the project."""
+    inner, name = value.of, call.name
+    if isinstance(inner, Net):
+        if name in models.NET_METHODS:
+            return models.method(m, inner, call)
+        if lightning.has(inner, name):
+            return lightning.method(m, inner, call)
+    if name in {"step", "zero_grad", "backward", "train_step", "optimize"}:
+        call.note(m, "opaque", what=f"super().{name}", values=None)
+        m.problem(f"the base class of `{name}` is not in the project", call.node)
+    return call.unknown(m)

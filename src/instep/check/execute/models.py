@@ -1,0 +1,168 @@
+"""Models: what calling them and their methods does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from instep.check.execute import (
+    attributes,
+    functions,
+    lightning,
+    opaque,
+    optimizers,
+    subscripts,
+    tensors,
+)
+from instep.check.execute.arguments import Call
+from instep.check.execute.definitions import Function
+from instep.check.execute.things import Parameters
+from instep.check.execute.values import Context, Gate, ListValue
+
+if TYPE_CHECKING:
+    import ast
+    from collections.abc import Callable
+
+    from instep.check.execute.machine import Machine
+    from instep.check.execute.tensors import Tensor
+    from instep.check.execute.things import Net
+    from instep.check.execute.values import Value
+
+NET_METHODS = frozenset(
+    {"train", "eval", "parameters", "named_parameters", "zero_grad", "to", "cuda", "cpu", "half",
+     "float", "double", "bfloat16", "requires_grad_", "no_sync", "state_dict", "load_state_dict",
+     "forward", "__call__", "modules", "children", "named_modules", "apply", "compile", "backward",
+     "step", "register_buffer", "gradient_checkpointing_enable", "share_memory"}
+)  # fmt: skip
+"""Methods that a model has without its class saying so."""
+
+
+def method(m: Machine, value: Net, call: Call) -> Value:
+    """Call a method of a model."""
+    handler = _METHODS.get(call.name, _other)
+    return handler(m, value, call)
+
+
+def forward(m: Machine, value: Net, call: Call) -> Value:
+    """Call a model."""
+    if value.cls is not None:
+        own = attributes.find_member(value, "forward")
+        if isinstance(own, Function) and _trains(own):
+            bound = functions.bind(m, call.node, own, value, call.scope)
+            return functions.invoke(m, bound, Call(call.node, call.scope, args=call.inputs))
+    if not m.no_grad:
+        sync = value.sync if value.spread_over() is not None else None
+        call.note(m, "forward", net=value, training=value.training, sync=sync)
+    return _through(m, call.node, value, call.inputs)
+
+
+def _trains(function: Function) -> bool:
+    """Say whether a `forward` does more than that."""
+    names = function.scope.module.scan.names(function.code)
+    return not {"backward", "zero_grad", "manual_backward"}.isdisjoint(names)
+
+
+def _through(m: Machine, node: ast.AST, value: Net, inputs: list[Value]) -> Tensor:
+    """Return what a model makes of its inputs."""
+    found, nets, _ = tensors.made_of(inputs)
+    made = m.tensor(frozenset() if value.frozen else frozenset({value}), node)
+    if made.graph and made.nets is not None:
+        before = [tensor for tensor in found if tensor.graph and tensor.nets is not None]
+        made.nets = tensors.union(before, {*made.nets, *nets})
+    if value.frozen and not any(tensor.graph for tensor in found):
+        made.graph = False
+    made.coupled = any(tensor.coupled for tensor in found) or None
+    return made
+
+
+def _mode(m: Machine, value: Net, call: Call) -> Value:
+    chosen = call.get(0, "mode", default=True)
+    if call.name == "train" and not isinstance(chosen, bool | Gate):
+        for part in value.inside():
+            part.training = None
+        return value
+    training = call.name == "train" and chosen is not False
+    for part in value.inside():
+        part.training = training
+    call.note(m, "mode", net=value, training=training)
+    return value
+
+
+def _parameters(_m: Machine, value: Net, call: Call) -> Value:
+    return Parameters(frozenset({value}), named=call.name == "named_parameters")
+
+
+def _zero(m: Machine, value: Net, call: Call) -> Value:
+    optimizers.zero(m, call, net=value)
+    return None
+
+
+def _same(_m: Machine, value: Net, _call: Call) -> Value:
+    return value
+
+
+def _freeze(_m: Machine, value: Net, call: Call) -> Value:
+    value.frozen = call.get(0, "requires_grad", default=True) is False
+    return value
+
+
+def _no_sync(_m: Machine, value: Net, _call: Call) -> Value:
+    return without_sync(value, sync=False)
+
+
+def without_sync(value: Net, *, sync: bool | None) -> Context:
+    """Return a context in which ranks do not talk, if `sync` is False; None: it is not known."""
+
+    def enter() -> None:
+        value.sync = sync
+
+    def leave() -> None:
+        value.sync = True
+
+    return Context(enter, leave)
+
+
+def _parts(m: Machine, value: Net, call: Call) -> Value:
+    part: Value = subscripts.part(value)
+    if "named" in call.name or call.name == "items":
+        part = (call.unknown(m, "name"), part)
+    return ListValue([part], exact=False)
+
+
+def _engine(m: Machine, value: Net, call: Call) -> Value:
+    """Follow `backward` and `step` of a model: it is an engine."""
+    if call.name == "backward" and not call.args:
+        return _other(m, value, call)
+    return opaque.managed(m, str(value.known_as), call)
+
+
+def _nothing(m: Machine, _value: Net, call: Call) -> Value:
+    return call.unknown(m)
+
+
+def _resized(m: Machine, value: Net, call: Call) -> Value:
+    call.note(m, "rebound", name=str(value.known_as), was=value, now=None)
+    return call.unknown(m)
+
+
+def _other(m: Machine, value: Net, call: Call) -> Value:
+    if lightning.has(value, call.name):
+        return lightning.method(m, value, call)
+    opaque.watch(m, call.name, call, call.inputs)
+    return _through(m, call.node, value, call.inputs)
+
+
+_TABLE: dict[Callable[[Machine, Net, Call], Value], tuple[str, ...]] = {
+    forward: ("__call__", "forward"),
+    _mode: ("train", "eval"),
+    _parameters: ("parameters", "named_parameters", "trainable_parameters"),
+    _zero: ("zero_grad",),
+    _same: ("to", "cuda", "cpu", "half", "float", "double", "bfloat16", "apply", "share_memory",
+            "module"),
+    _freeze: ("requires_grad_",),
+    _no_sync: ("no_sync", "set_requires_gradient_sync"),
+    _parts: ("modules", "children", "named_modules", "named_children", "items", "values"),
+    _engine: ("backward", "step"),
+    _nothing: ("state_dict", "load_state_dict", "register_buffer", "get_scale", "is_enabled"),
+    _resized: ("resize_token_embeddings",),
+}  # fmt: skip
+_METHODS = {name: handler for handler, names in _TABLE.items() for name in names}

@@ -1,0 +1,72 @@
+"""Calls that cannot be followed: what they give, and when they may do anything to a window."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from instep.check.execute import tensors
+from instep.check.execute.roles import ACTS, BENIGN, COUPLED, last
+from instep.check.execute.tensors import Tensor
+from instep.check.execute.things import Optimizer, Scaler
+from instep.check.execute.values import unify
+
+if TYPE_CHECKING:
+    from instep.check.execute.arguments import Call
+    from instep.check.execute.machine import Machine
+    from instep.check.execute.values import Value
+
+_MOST = 60
+"""Values that are looked into: lists can hold themselves."""
+
+
+def unknown_call(m: Machine, name: str, call: Call, inputs: list[Value] | None = None) -> Value:
+    """Call something of which only the name is known; `inputs` are its arguments by default."""
+    if inputs is None:
+        inputs = call.inputs
+    short = last(name)
+    watch(m, short, call, inputs)
+    made = tensors.derive(m, call.node, inputs, call.scope)
+    if isinstance(made, Tensor) and short in COUPLED:
+        made.coupled = True
+    return made
+
+
+def watch(m: Machine, name: str, call: Call, inputs: list[Value]) -> None:
+    """Take note of a call that is given an optimizer or a loss: their windows may be anything."""
+    held = _held(inputs)
+    optimizers = [value for value in held if isinstance(value, Optimizer)]
+    losses = [value for value in held if isinstance(value, Tensor) and value.graph]
+    if not optimizers and not losses:
+        return
+    is_class = name[:1].isupper()
+    if is_class or (name in BENIGN and "train" not in name):
+        return
+    if optimizers:
+        call.note(m, "opaque", what=name, values=optimizers)
+        m.problem(f"`{name}` takes an optimizer and cannot be followed", call.node)
+    elif name in ACTS:
+        scalers = any(isinstance(value, Scaler) for value in held)
+        if scalers or "backward" in name or "optim" in name or "step" in name:
+            call.note(m, "opaque", what=name, values=None)
+            m.problem(f"`{name}` takes a loss and cannot be followed", call.node)
+
+
+def managed(m: Machine, name: str, call: Call) -> Value:
+    """Follow a framework's own `backward` or `step`: it counts micro-batches by itself."""
+    m.managed = m.managed or "engine"
+    call.note(m, "opaque", what=name, values=None)
+    return None
+
+
+def _held(inputs: list[Value]) -> list[Value]:
+    found: list[Value] = []
+    todo = list(inputs)
+    for _ in range(_MOST):
+        if not todo:
+            break
+        value = unify(todo.pop())
+        inner = tensors.inside(value)
+        todo.extend(inner)
+        if not inner:
+            found.append(value)
+    return found

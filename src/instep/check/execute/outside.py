@@ -1,0 +1,42 @@
+"""What is outside the project, by its full name: torch, its friends, and what only has a name."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from instep.check.execute import constructors, losses, opaque
+from instep.check.execute.roles import Names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from instep.check.execute.arguments import Call
+    from instep.check.execute.machine import Machine
+    from instep.check.execute.values import Value
+
+CALLS: dict[str, Callable[[Machine, Call], Value]] = {}
+"""What follows a function or class, by the last part of its full name. Filled by `tables`."""
+_OLD_AMP = frozenset(
+    f"torch.cuda.amp.{name}" for name in ("autocast", "GradScaler", "custom_fwd", "custom_bwd")
+)
+_LOSSES = Names(r"(loss|cross_entropy|nll|l1|mse|kl_div|huber)", re.IGNORECASE)
+
+
+def call(m: Machine, path: str, call: Call) -> Value:
+    """Call something that is not the project's."""
+    if path in _OLD_AMP:
+        call.note(m, "called", api=path)
+    name = call.name = path.rpartition(".")[2]
+    handler = CALLS.get(name)
+    if handler is not None:
+        return handler(m, call)
+    made = constructors.by_name(path, call)
+    if made is not None:
+        made.node, made.module = call.node, call.scope.module
+        call.note(m, "made", thing=made)
+        return made
+    if path.startswith("torch.nn.functional.") and name in _LOSSES:
+        return losses.computed(m, call.node, losses.criterion(name, call.kwargs), call.inputs)
+    net = constructors.network(path, call)
+    return net if net is not None else opaque.unknown_call(m, path, call)

@@ -1,0 +1,141 @@
+"""Notes of what happens around the updates, made into events: batches, modes, kept losses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from instep.check.execute.tensors import Tensor
+from instep.check.execute.things import Optimizer
+from instep.trace import (
+    Called,
+    Drawn,
+    EpochEnd,
+    Forward,
+    LossKept,
+    Mode,
+    Opaque,
+    Rebound,
+    ScalerUpdate,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from instep.check.execute.journal import Loop
+    from instep.check.execute.program import Scope
+    from instep.check.execute.settle import Settler
+    from instep.check.execute.things import Net, Scaler
+    from instep.check.execute.values import Thing, Value
+    from instep.trace import Event, Place
+
+
+def _is_data(loop: Loop) -> bool:
+    """Say whether a loop draws anything: one that goes round another loop over data does not,
+    and one without a forward of its own goes over parts of a loss.
+    """
+    if loop.kind in {"range", "while"}:
+        if loop.nested:
+            return False
+        if loop.draws:
+            return not loop.is_batches()
+    return loop.is_batches() or loop.forwards > 0 or loop.draws
+
+
+def _of(s: Settler, loop: Loop) -> str | None:
+    """Return what a loop over pieces takes them from."""
+    if loop.is_batches():
+        return None
+    feeder = loop.feeder()
+    return s.ids.of_loop(feeder) if feeder is not None and _is_data(feeder) else "loop"
+
+
+def _drawn(s: Settler, place: Place, *, loop: Loop, index: int) -> Event | None:
+    if not _is_data(loop):
+        return None
+    return Drawn(s.ids.of_loop(loop), index, of=_of(s, loop), place=place)
+
+
+def _next(
+    _s: Settler, place: Place, *, origin: Thing | None, index: int, loop: Loop | None
+) -> Event | None:
+    if loop is not None and loop.draws and _is_data(loop):
+        return None  # the loop says it already: one piece per iteration
+    name = origin.known_as if origin is not None else None
+    return Drawn(name or "next()", index, place=place)
+
+
+def _epoch_end(s: Settler, place: Place, *, loop: Loop, epoch: int, batches: int) -> Event | None:
+    if not _is_data(loop):
+        return None
+    return EpochEnd(s.ids.of_loop(loop), epoch, batches, of=_of(s, loop), place=place)
+
+
+def _forward(
+    s: Settler, place: Place, *, net: Net, training: bool | None, sync: bool | None
+) -> Event:
+    return Forward(s.ids.of(net), training, sync, place=place)
+
+
+def _mode(s: Settler, place: Place, *, net: Net, training: bool) -> Event:
+    return Mode(s.ids.of(net), training, place=place)
+
+
+def _update(s: Settler, place: Place, *, scaler: Scaler) -> Event:
+    return ScalerUpdate(s.ids.of(scaler), place=place)
+
+
+def _kept(
+    s: Settler,
+    place: Place,
+    *,
+    tensor: Tensor,
+    into: Value,
+    born: int,
+    loops: tuple[Loop, ...],
+    name: str | None = None,
+    owner: Scope | None = None,
+) -> Event | None:
+    """Say that a loss outlives its iteration, if it went backward and what holds it did not."""
+    loop = next((loop for loop in reversed(loops) if loop.is_batches()), None)
+    if loop is None or born > loop.start or not tensor.graph or tensor.nets == frozenset():
+        return None
+    m = s.m
+    if owner is not None and owner.began.get(name or "", -1) > loop.start:
+        return None  # what it is added to begins anew while the loop runs
+    backed = tensor.ident in m.backed and tensor.ident not in m.summed
+    whole = isinstance(into, Tensor) and (into.ident in m.backed or into.ident in m.summed)
+    if not backed or whole:
+        return None
+    loss = f"loss#{getattr(tensor.made_at, 'lineno', 0)}"
+    shown = name or getattr(into, "known_as", None)
+    return LossKept(loss, into=shown, outlives=True, place=place)
+
+
+def _rebound(s: Settler, place: Place, *, name: str, was: Net, now: Net | None) -> Event:
+    before = s.ids.of(was)
+    after = None if now is None else s.ids.of(now)
+    return Rebound(name, was=before, now=after, parameters=True, place=place)
+
+
+def _called(_s: Settler, place: Place, *, api: str) -> Event:
+    return Called(api, place=place)
+
+
+def _opaque(s: Settler, place: Place, *, what: str, values: list[Value] | None) -> Event:
+    held = tuple(s.ids.of(value) for value in values or () if isinstance(value, Optimizer))
+    return Opaque(held or None, what, place=place)
+
+
+HANDLERS: dict[str, Callable[..., Event | None]] = {
+    "drawn": _drawn,
+    "next": _next,
+    "epoch-end": _epoch_end,
+    "forward": _forward,
+    "mode": _mode,
+    "scaler-update": _update,
+    "kept": _kept,
+    "rebound": _rebound,
+    "called": _called,
+    "opaque": _opaque,
+}
+"""What makes the event of a note, by its kind."""

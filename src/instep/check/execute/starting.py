@@ -1,0 +1,175 @@
+"""Where execution begins: the module itself, and functions that nothing else has called."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from instep.check.execute import attributes, functions, loops, objects
+from instep.check.execute.arguments import Call
+from instep.check.execute.defining import function_of
+from instep.check.execute.definitions import Class, Function, Instance
+from instep.check.execute.iterables import PLAIN
+from instep.check.execute.things import Net, Optimizer
+from instep.check.execute.values import Unknown
+
+if TYPE_CHECKING:
+    from instep.check.execute.machine import Machine
+    from instep.check.execute.program import Module, Scope
+    from instep.check.execute.scan import Definition
+    from instep.check.execute.values import Value
+
+_AUTOGRAD = frozenset({"forward", "backward", "setup_context"})
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A place where execution begins."""
+
+    name: str
+    code: Definition | None = None  # None: the module itself
+    owner: ast.ClassDef | None = None
+
+
+def entries_of(module: Module) -> list[Entry]:
+    """Return the functions in which events can happen, callers first."""
+    scan = module.scan
+    called = set().union(*(scan.names(code) for code, _ in scan.definitions), *scan.uses.values())
+    found = []
+    for code, owner in scan.definitions:
+        if code.name == "__init__" or not scan.hot(code):
+            continue
+        if code not in scan.generators and not _is_autograd(owner, code):
+            found.append(Entry(code.name, code, owner))
+    # What callers call is then covered, with arguments that are known.
+    found.sort(
+        key=lambda e: (
+            e.name in called and e.code not in scan.looping,
+            e.name in called,
+            e.code not in scan.looping,
+        )
+    )
+    return found
+
+
+def _is_autograd(owner: ast.ClassDef | None, code: Definition) -> bool:
+    """Say whether a method is one of an `autograd.Function`: there backward means another thing."""
+    if owner is None or code.name not in _AUTOGRAD:
+        return False
+    return any("Function" in ast.unparse(base) for base in owner.bases)
+
+
+def execute(m: Machine, module: Module, entry: Entry) -> None:
+    """Execute a module from an entry."""
+    scope = m.scope_of(module)
+    if entry.code is None:
+        m.run(module.tree.body, scope)
+        return
+    m.run(_setup(module), scope)
+    m.notes = [note for note in m.notes if note.kind in {"made", "mode"}]
+    m.decisions.worth.clear()
+    function = _function(m, entry.code, entry.owner, scope)
+    if function is None:
+        return
+    if entry.name == "training_step" and isinstance(function.bound, Net):
+        _training_steps(m, entry.code, function, scope)
+        return
+    args = _arguments(function)
+    before = len(m.notes)
+    functions.invoke(m, function, Call(entry.code, scope, entry.name, args))
+    makes = any(
+        note.kind == "made" and isinstance(note.data["thing"], Optimizer)
+        for note in m.notes[before:]
+    )
+    if entry.code in module.scan.looping and not makes and not m.epochal:
+        # One epoch of somebody else's loop over epochs: what it leaves behind meets the next.
+        m.serial += 1
+        functions.invoke(m, function, Call(entry.code, scope, entry.name, args))
+
+
+def _setup(module: Module) -> list[ast.stmt]:
+    """Return the statements of a module that only set up: definitions, imports, assignments."""
+    found: list[ast.stmt] = []
+    for statement in module.tree.body:
+        if isinstance(statement, ast.Expr | ast.For | ast.While | ast.With):
+            continue
+        if isinstance(statement, ast.If) and "__name__" in module.spelled(statement.test):
+            continue
+        found.append(statement)
+    return found
+
+
+def _arguments(function: Function) -> list[Value]:
+    """Return unknown values for the parameters of an entry: a default says nothing."""
+    spec = function.code.args
+    names = [arg.arg for arg in (*spec.posonlyargs, *spec.args)]
+    if function.bound is not None:
+        names = names[1:]
+    names.extend(arg.arg for arg in spec.kwonlyargs)
+    return [Unknown(f"{id(function.code)}:{name}", name) for name in names]
+
+
+def _function(
+    m: Machine, code: Definition, owner: ast.ClassDef | None, scope: Scope
+) -> Function | None:
+    """Return the function of an entry, bound to an object if it is a method."""
+    if owner is None:
+        found = scope.names.get(code.name)
+        if isinstance(found, Function) and found.code is code:
+            return found
+        return function_of(code, scope, None)
+    cls = scope.names.get(owner.name)
+    if not isinstance(cls, Class) or cls.code is not owner:
+        return None
+    cls = _most_derived(scope, cls, code.name)
+    made = objects.blank(cls)
+    made.known_as = "self"
+    if not isinstance(made, Instance | Net):
+        return None
+    _initialise(m, cls, made, scope)
+    found = attributes.find_member(made, code.name)
+    if not isinstance(found, Function) or found.code is not code:
+        return None
+    return functions.bound_to(found, made)
+
+
+def _most_derived(scope: Scope, cls: Class, name: str) -> Class:
+    """Return a subclass in the file that does not replace the method: it completes the base."""
+    for value in scope.names.values():
+        if isinstance(value, Class) and name not in value.members and cls in value.mro()[1:]:
+            return value
+    return cls
+
+
+def _initialise(m: Machine, cls: Class, made: Instance | Net, scope: Scope) -> None:
+    initial = attributes.find_member(made, "__init__")
+    if isinstance(initial, Function):
+        bound = functions.bound_to(initial, made)
+        before = len(m.notes)
+        functions.invoke(m, bound, Call(cls.code, scope, "__init__", _arguments(bound)))
+        m.epochal = False
+        kinds = {"made", "mode", "called"}
+        m.notes[before:] = [note for note in m.notes[before:] if note.kind in kinds]
+        m.covered.discard(initial.code)
+
+
+def _training_steps(m: Machine, code: Definition, function: Function, scope: Scope) -> None:
+    """Lightning calls the step once per batch, with the batch's number."""
+    counted = len(code.args.args) > 2  # after `self` and the batch
+    loop = loops.enter(m, code, "loader", None)
+    loop.text = "trainer"
+    for _ in range(loops.EPOCHS):
+        index, length = 0, m.lengths.length
+        while index < length:
+            loop.length = length
+            loops.begin(m, code, loop, index, scope)
+            args: list[Value] = [Unknown(f"{id(code)}:batch", "batch")]
+            if counted:
+                args.append(index)
+            functions.invoke(m, function, Call(code, scope, code.name, args))
+            index += 1
+            if index == 1 and not loop.moduli:
+                length = PLAIN
+        m.note("epoch-end", code, scope, loop=loop, epoch=0, batches=length)
+    m.loops.pop()
