@@ -28,7 +28,7 @@ def get(m: Machine, node: ast.AST, value: Value, name: str, scope: Scope) -> Val
     found: Value
     match value:
         case Unknown():
-            found = _unknown(value, name)
+            found = _unknown(m, node, value, name, scope)
         case Ref():
             found = Ref(f"{value.path}.{name}")
         case Net(kind="Parameter") if name in {"grad", "data"}:
@@ -46,7 +46,9 @@ def get(m: Machine, node: ast.AST, value: Value, name: str, scope: Scope) -> Val
     return found
 
 
-def _unknown(value: Unknown, name: str) -> Value:
+def _unknown(m: Machine, node: ast.AST, value: Unknown, name: str, scope: Scope) -> Value:
+    if name == "grad":
+        grads.read(m, node, Param(frozenset()), scope)  # of an input that is being attacked
     found = value.attrs.get(name)
     if found is None:
         spelled = f"{value.known_as}.{name}" if value.known_as else name

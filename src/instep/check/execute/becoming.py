@@ -22,7 +22,7 @@ from instep.check.execute.things import (
     Scaler,
     Scheduler,
 )
-from instep.check.execute.values import PREPARED, SUM, UNEVEN, Unknown
+from instep.check.execute.values import MODELESS, PREPARED, SUM, UNEVEN, Unknown
 
 if TYPE_CHECKING:
     from instep.check.execute.arguments import Call
@@ -96,7 +96,8 @@ def _stepping(value: Unknown, short: str, uses: frozenset[str] | set[str]) -> Th
         return None
     if short in roles.SCHEDULER:
         return Scheduler(None)
-    if short in roles.OPTIMIZER or "zero_grad" in uses:
+    parts = (value.known_as or "").split(".")
+    if "zero_grad" in uses or any(part in roles.OPTIMIZER for part in parts):
         return Optimizer(None, value.hint)
     return None
 
@@ -105,7 +106,9 @@ def _model(value: Unknown, name: str) -> Net:
     """Return the model that an unknown value is: the one it was made of, or a new one."""
     if value.hint is not None and len(value.hint) == 1:
         return next(iter(value.hint))
-    return Net(name)
+    made = Net(name)
+    made.modeless = MODELESS in value.attrs
+    return made
 
 
 def method(m: Machine, value: Unknown, call: Call) -> Value:
@@ -116,7 +119,7 @@ def method(m: Machine, value: Unknown, call: Call) -> Value:
     if name == "step":
         if short not in roles.NOT_OPTIMIZER and not call.args and not call.kwargs:
             call.note(m, "opaque", what=f"{short}.step", values=None)
-            m.problem(f"`{value.known_as}.step` may be an update, or not", call.node)
+            m.problem(f"`{value.known_as}.step` may be an update, or not", call)
         return call.unknown(m)
     if name in _SAME:
         return value

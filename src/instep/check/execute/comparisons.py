@@ -25,6 +25,7 @@ _ORDERED: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
+_BELOW, _ABOVE = (ast.Lt, ast.LtE), (ast.Gt, ast.GtE)
 _PLAIN = str | int | bool | None
 
 
@@ -42,7 +43,7 @@ def compare(m: Machine, op: ast.cmpop, left: Value, right: Value) -> Value:
         one = left.number() if isinstance(left, Unknown) else one
         two = right.number() if isinstance(right, Unknown) else two
     if one is not None and two is not None:
-        return _gated(left, right, holds=_ORDERED[kind](one, two))
+        return _gated(m, left, right, holds=_ORDERED[kind](one, two))
     if isinstance(left, str) and isinstance(right, str):
         return _ORDERED[kind](left, right)
     if isinstance(left, bool) and isinstance(right, Unknown):
@@ -53,12 +54,12 @@ def compare(m: Machine, op: ast.cmpop, left: Value, right: Value) -> Value:
     return _undecided(m, kind, left, right)
 
 
-def _gated(left: Value, right: Value, *, holds: bool) -> Value:
+def _gated(m: Machine, left: Value, right: Value, *, holds: bool) -> Value:
     for side in (left, right):
         if isinstance(side, Mod):
             return Gate(side.every, literal=side.literal, holds=holds)
     for side, other in ((left, right), (right, left)):
-        bound = number(other)
+        bound = number(other) if m.counting else None  # or else it is an end, not a window
         if isinstance(side, Tick) and isinstance(bound, int) and bound > 1:
             return Gate(bound, literal=not isinstance(other, Unknown), holds=holds)
     return holds
@@ -93,8 +94,9 @@ def _contains(left: Value, right: Value, *, negated: bool) -> Value:
 
 def _undecided(m: Machine, kind: type[ast.cmpop], left: Value, right: Value) -> Undecided:
     """Return the condition in one form, so that `a <= b` and `not b < a` are one decision."""
-    for side in (left, right):
-        if number(side) is not None:
+    for side, lower in ((left, _BELOW), (right, _ABOVE)):
+        if number(side) is not None and kind not in lower:
+            # Up to an unknown number nothing is skipped for good; beyond it, everything is.
             m.bound = "count" if isinstance(side, Tick) else "index"
     one, two = key(left), key(right)
     if kind in _MIRROR:

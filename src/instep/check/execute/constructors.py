@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import TYPE_CHECKING
 
-from instep.check.execute import losses, roles, tensors
-from instep.check.execute.things import Loader, Net, Optimizer, Scheduler
-from instep.check.execute.values import Unknown, unify
+from instep.check.execute import layers, losses, numbers, roles, tensors
+from instep.check.execute.things import Loader, Net, Optimizer, Parameters, Scheduler
+from instep.check.execute.values import ListValue, Unknown, unify
 
 if TYPE_CHECKING:
     from instep.check.execute.arguments import Call
@@ -18,6 +19,7 @@ _LIBRARIES = ("torchvision.models", "timm.create_model", "timm.models")
 _MAKES_MODEL = frozenset({"from_pretrained", "create_model", "get_model", "build_model"})
 _NO_MODEL = re.compile("config|token|process|extract|feature", re.IGNORECASE)
 _CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict"})
+_MOST_TERMS = 40
 _DISTRIBUTED = {
     "DistributedDataParallel": "ddp",
     "DDP": "ddp",
@@ -53,7 +55,37 @@ def _scheduler(path: str, call: Call) -> Scheduler | None:
         optimizer = inner.optimizer if inner is not None else None
     if optimizer is None and not path.startswith(("torch", "transformers")):
         return None
-    return Scheduler(None, optimizer, call.name)
+    made = Scheduler(None, optimizer, call.name)
+    made.horizon = _horizon(call.inputs)
+    return made
+
+
+def _horizon(values: list[Value]) -> str | None:
+    """Say what the length of a schedule counts: updates if it was divided by a number of
+    micro-batches, batches if it is that of a loader and was not.
+    """
+    found: str | None = None
+    todo = list(values)
+    for _ in range(_MOST_TERMS):
+        if not todo:
+            break
+        value = todo.pop()
+        if not isinstance(value, Unknown):
+            continue
+        name = value.known_as or ""
+        if value.formula is not None:
+            _, op, left, right, _ = value.formula
+            divides = isinstance(op, ast.Div | ast.FloorDiv) and isinstance(right, Unknown)
+            if divides and (right.known_as or "") in numbers.COUNTS:
+                return "updates"
+            if divides and "batch" in (right.known_as or ""):
+                found = "batches"
+            todo += [left, right]
+        if "update" in name or "optim" in name:
+            return "updates"
+        if name.startswith("len(") or "iters" in name:
+            found = "batches"
+    return found
 
 
 def _optimizer(path: str, call: Call) -> Optimizer:
@@ -63,9 +95,22 @@ def _optimizer(path: str, call: Call) -> Optimizer:
     inner = unify(first)
     if isinstance(inner, Optimizer):
         return inner  # a wrapper around an optimizer acts on the same parameters
-    made = Optimizer(None, tensors.parameters_of(first), call.name)
+    made = Optimizer(None, held_by([first, *call.inputs]), call.name)
     made.torch = path.startswith("torch.optim.")
     return made
+
+
+def held_by(values: list[Value]) -> frozenset[Net] | None:
+    """Return the models whose parameters an optimizer is given: in the first of its arguments, and
+    perhaps in others.
+    """
+    held = tensors.parameters_of(values[0]) if values else None
+    if held is None:
+        return None
+    for value in values[1:]:
+        if isinstance(value, Parameters | ListValue | tuple | Net):
+            held |= tensors.parameters_of(value) or frozenset()
+    return held
 
 
 def network(path: str, call: Call) -> Net | None:
@@ -92,6 +137,8 @@ def _layer(call: Call) -> Net:
                 value.made = Net(value.known_as)
                 nets[value.made] = None
         net.trainable = None
+        known = not unknown and bool(nets)
+        net.modeless = known and all(part.modeless for part in nets)
     for part in nets:
         net.trainable = net.trainable or part.trainable
         part.join(net)
@@ -106,6 +153,7 @@ def _model(name: str) -> Net:
         net.training = False  # what is loaded by that method comes in eval mode
     net.batchnorm = True if name in roles.BATCHNORM_MODELS else None
     net.trainable = True if name in roles.TRAINABLE else None
+    net.modeless = name in layers.MODELESS
     return net
 
 
@@ -145,5 +193,6 @@ def copied(m: Machine, call: Call) -> Value:
         made = Net(None, value.kind)
         made.cls, made.written, made.training = value.cls, True, value.training
         made.batchnorm, made.trainable = value.batchnorm, value.trainable
+        made.modeless = value.modeless
         return made
     return call.args[0] if call.args else call.unknown(m)

@@ -39,7 +39,6 @@ class Path:
     assumptions: list[Assumption]
     forced: dict[str, bool]
     entry: str
-    problems: dict[str, ast.AST | None] = field(default_factory=dict)
 
 
 @dataclass
@@ -123,12 +122,12 @@ class Runner:
         self.run.problems.append((f"`{entry.name}` {why} to follow", node))
 
     def _finish(self, m: Machine, entry: Entry, forced: dict[str, bool]) -> None:
-        if not forced:
-            self.covered |= m.covered
+        if not any(note.kind == "opaque" and note.data["values"] is None for note in m.notes):
+            self.covered |= m.covered  # beside something unknown it is better judged by itself
         if any(note.kind in _SHOWN for note in m.notes):
             trace = Settler(m).trace()
             assumptions = list(m.decisions.assumed.values())
-            self.run.paths.append(Path(trace, assumptions, forced, entry.name, m.problems))
+            self.run.paths.append(Path(trace, assumptions, forced, entry.name))
         self.run.problems.extend(
-            (reason, node) for reason, node in m.problems.items() if node is not None
+            (reason, node) for reason, (node, module) in m.problems.items() if module is self.module
         )

@@ -111,7 +111,7 @@ def add(m: Machine, node: ast.AST, one: Tensor, two: Tensor) -> Tensor:
     if one.reduction == "sum" or two.reduction == "sum":
         made.reduction = "sum"
     made.kind = one.kind or two.kind
-    made.ragged = True if one.ragged and two.ragged else None
+    made.ragged = (one.ragged and two.ragged) or None
     # What the sum holds has gone backward before; it is made where the newest part was.
     made.made_at = two.made_at or one.made_at
     return made

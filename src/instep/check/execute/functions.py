@@ -103,7 +103,7 @@ def _stop(m: Machine, function: Function, call: Call) -> Value:
     if m.depth >= MOST_DEPTH or m.stack.count(code) >= _MOST_RECURSION:
         if m.depth >= MOST_DEPTH and scan.hot(code):
             call.note(m, "opaque", what=str(function.known_as), values=call.inputs)
-            m.problem("calls are nested too deeply", call.node)
+            m.problem("calls are nested too deeply", call)
         return tensors.derive(m, call.node, call.inputs, call.scope)
     return None
 
@@ -115,5 +115,5 @@ def _generator(m: Machine, function: Function, call: Call) -> Value:
     if function.scope.module.scan.hot(function.code):
         call.note(m, "opaque", what=name, values=None)
         what = "context manager" if is_context else "generator"
-        m.problem(f"`{name}` is a {what} in which gradients change", call.node)
+        m.problem(f"`{name}` is a {what} in which gradients change", call)
     return Context() if is_context else call.unknown(m, name)

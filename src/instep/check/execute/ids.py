@@ -72,7 +72,12 @@ class Ids:
             case Scheduler():
                 owner = None if thing.optimizer is None else self.of(thing.optimizer)
                 role = "scheduler"
-                facts = known(type=thing.kind, optimizer=owner, unit=unit_of(thing))
+                facts = known(
+                    type=thing.kind,
+                    optimizer=owner,
+                    unit=unit_of(thing),
+                    horizon=thing.horizon,
+                )
             case Net():
                 role, facts = "model", self._about(thing)
             case _:
@@ -102,7 +107,7 @@ class Ids:
             pieces = not loop.is_batches()
             facts = known(
                 type=loop.text,
-                bounded=loop.unsure or None,
+                bounded=loop.unsure or (loop.limited and loop.outer is None) or None,
                 pieces=pieces or None,
                 patches=(pieces and loop.patches) or None,
                 length=loop.length if loop.literal else None,

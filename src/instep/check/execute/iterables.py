@@ -70,8 +70,9 @@ def source_of(m: Machine, node: ast.AST, value: Value, scope: Scope) -> Source:
 def _contained(value: tuple[Value, ...] | ListValue | DictValue) -> Source | None:
     items = list(value) if isinstance(value, tuple) else list(value.items)
     if isinstance(value, tuple) or value.exact:
-        known = items[:_MOST_THINGS]
-        return Source("things", lambda i: known[i % len(known)], len(known), literal=True)
+        length = min(len(items), _MOST_THINGS)
+        known = items[:length] or [None]  # beside something longer, an empty one is asked as well
+        return Source("things", lambda i: known[i % len(known)], length, literal=True)
     if not items:
         return None
     origin = value if isinstance(value, ListValue) else None
@@ -169,14 +170,14 @@ def _length(m: Machine, value: Loader | Unknown) -> Unknown:
     """Return the length of what batches may come from, as long as a loop over it will be."""
     if isinstance(value, Loader):
         found = Unknown(f"len:{id(value)}", f"len({value.known_as})")
-        found.count = m.lengths.length
+        found.count = m.lengths.short()
         return found
     found = Unknown(f"len({value.key})", f"len({value.known_as})")
     around = next((loop for loop in m.loops if loop.origin is value), None)
     if around is not None:
         found.count = around.length or PLAIN
     elif value.drawn is None and roles.last(value.known_as) in roles.LOADER:
-        found.count = m.lengths.length
+        found.count = m.lengths.short()
     return found
 
 

@@ -30,6 +30,7 @@ class Loop:
     moduli: set[int] = field(default_factory=set)
     guard: tuple[int, bool] | None = None  # a gate that leaves the iteration was passed
     unsure: bool = False  # a gate's counter is not known
+    limited: bool = False  # a count that runs on may end it before its loader does
     start: int = 0  # iterations that had begun when it was entered
     text: str = ""
     name: str = ""

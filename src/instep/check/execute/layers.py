@@ -6,10 +6,22 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from instep.check.execute.roles import last
+
 if TYPE_CHECKING:
     from instep.check.execute.definitions import Class
 
 _BATCHNORM = re.compile(r"\b(BatchNorm[123]d|SyncBatchNorm|BatchNorm)\b")
+MODELESS = frozenset(
+    {"Linear", "Conv1d", "Conv2d", "Conv3d", "ReLU", "GELU", "Tanh", "Sigmoid", "Softmax", "SiLU",
+     "LeakyReLU", "Flatten", "MaxPool1d", "MaxPool2d", "AvgPool2d", "AdaptiveAvgPool2d", "Identity",
+     "Embedding", "LayerNorm", "GroupNorm", "Softplus", "ELU", "LogSoftmax", "Unflatten"}
+)  # fmt: skip
+"""Layers that do the same in train and in eval mode."""
+_MODES = re.compile(
+    r"[Dd]rop|BatchNorm|InstanceNorm|SyncB|pretrained|resnet|models\.|timm|LSTM|GRU|Transformer"
+    r"|Attention|\.train\(|self\.training|from_config|hub\.load"
+)
 _TRAINABLE = re.compile(
     r"\b(Linear|Conv[123]d|ConvTranspose[123]d|Embedding|LSTM|GRU|RNN|Transformer\w*|Parameter"
     r"|MultiheadAttention|resnet\w*|from_pretrained)\("
@@ -24,6 +36,15 @@ def of_class(cls: Class) -> tuple[bool | None, bool | None]:
         trainable = True if _TRAINABLE.search(text) else None
         known[cls.code] = (True if _has_batchnorm(cls, text) else None, trainable)
     return known[cls.code]
+
+
+def is_modeless(cls: Class) -> bool:
+    """Say whether a model surely does the same in train and in eval mode: nothing in its whole
+    file is about modes, and no layer comes from another one.
+    """
+    text = cls.scope.module.unit.text
+    bases = [last(name) for name in cls.outside()]
+    return bases == ["Module"] and _MODES.search(text) is None
 
 
 def _has_batchnorm(cls: Class, own: str) -> bool:

@@ -60,11 +60,12 @@ def begin(m: Machine, node: ast.AST, loop: Loop, index: int, scope: Scope) -> No
 
 def _iterate(m: Machine, node: ast.For, source: Source, loop: Loop, scope: Scope) -> int | None:
     index = 0
+    _guess(m, node, source, loop, scope)
     planned = source.length if source.length == 0 else None
     if source.bound is not None and numbers.number(source.bound) is not None:
         loop.length = source.length
     if loop.kind == "loader" and loop.length is None:
-        loop.length = source.length if source.length is not None else m.lengths.length
+        loop.length = source.length if source.length is not None else m.lengths.short()
     gates = 0
     while planned is None or index < planned:
         assignment.assign(m, node.target, source.element(index), scope)
@@ -85,6 +86,27 @@ def _iterate(m: Machine, node: ast.For, source: Source, loop: Loop, scope: Scope
     return m.run(node.orelse, scope)
 
 
+def _guess(m: Machine, node: ast.For, source: Source, loop: Loop, scope: Scope) -> None:
+    """Take the unknown bound of a range for a number before anything is compared with it: as many
+    iterations as the loop is going to have.
+    """
+    bound = source.bound
+    if loop.kind != "range" or source.length is not None or not isinstance(bound, Unknown):
+        return
+    if _is_epoch(loop.name):
+        bound.count = EPOCHS
+    elif scope.module.counts(node):
+        bound.count = m.lengths.short()
+    else:
+        return
+    first = source.element(0)
+    source.length = bound.count - first if isinstance(first, int) else bound.count
+
+
+def _is_epoch(name: str) -> bool:
+    return "epoch" in name.lower() or name in {"e", "ep"}
+
+
 def _plan(m: Machine, source: Source, loop: Loop) -> int:
     """Say how many iterations show what a loop does, after its first one."""
     length = source.length
@@ -92,13 +114,15 @@ def _plan(m: Machine, source: Source, loop: Loop) -> int:
     if loop.nested and loop.kind == "range":
         m.epochal = m.epochal or loop.outer is None
         # What goes round a loop over data counts epochs, unless a gate hangs on it.
-        counts = gated and "ep" not in loop.name.lower()
+        counts = gated and not _is_epoch(loop.name)
         most = m.lengths.short() if counts else EPOCHS
         return min(most, length) if length is not None else most
     if length is not None and not isinstance(source.bound, Unknown):
         if gated:
             return m.lengths.like(length)
         return length if length <= _MOST_KNOWN and loop.outer is not None else min(length, PLAIN)
+    if loop.kind == "range" and length is not None and isinstance(source.bound, Unknown):
+        return length
     endless = loop.kind == "loader" or (loop.kind == "range" and gated and length is None)
     if isinstance(source.bound, Unknown) and not endless:
         return source.bound.number()

@@ -21,14 +21,14 @@ def criterion(name: str, kwargs: dict[str, Value]) -> Criterion:
     """Return a loss function from how it was made.
 
     >>> criterion("CrossEntropyLoss", {"ignore_index": 0}).ragged
-    True
+    'declared'
     """
     reduction = kwargs.get("reduction", "mean")
     if kwargs.get("size_average") is False:
         reduction = "sum"
     if kwargs.get("reduce") is False:
         reduction = "none"
-    ragged = True if "ignore_index" in kwargs else None
+    ragged = "declared" if "ignore_index" in kwargs else None
     coupled = True if name in COUPLED else None
     text = reduction if isinstance(reduction, str) else None
     return Criterion(None, name, text, ragged=ragged, coupled=coupled)

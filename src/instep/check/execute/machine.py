@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import ast
     from collections.abc import Callable, Sequence
 
+    from instep.check.execute.arguments import Call
     from instep.check.execute.lengths import Lengths
     from instep.check.execute.program import Module, Project
     from instep.check.execute.things import Accelerator, Net
@@ -65,7 +66,7 @@ class Machine:
         self.lengths = lengths
         self.decisions = Decisions(forced or {})
         self.budget = budget
-        self.problems: dict[str, ast.AST | None] = {}
+        self.problems: dict[str, tuple[ast.AST, Module]] = {}
         # What has happened.
         self.notes: list[Note] = []
         self.covered: set[ast.AST] = set()  # functions that were executed to their end
@@ -151,8 +152,9 @@ class Machine:
             return builtin
         top = scope.top()
         implied = IMPLIED.get(name)
-        # What is only handed around may be anything.
-        if implied is not None and not scope.module.scan.uses.get(name, _ACTIONS) & _ACTIONS:
+        # What is only handed around may be an optimizer.
+        uses = scope.module.scan.uses.get(name, _ACTIONS if name == "optim" else frozenset())
+        if implied is not None and not uses & _ACTIONS:
             return top.names.setdefault(name, Ref(implied))
         made = top.names[name] = Unknown(f"{id(top.module)}:{name}", name)
         return made
@@ -194,9 +196,9 @@ class Machine:
             loop.moduli.add(every)
         return self.lengths.need(every)
 
-    def problem(self, reason: str, node: ast.AST | None) -> None:
+    def problem(self, reason: str, call: Call) -> None:
         """Write down why a loop cannot be judged."""
-        self.problems.setdefault(reason, node)
+        self.problems.setdefault(reason, (call.node, call.scope.module))
 
 
 def truth(value: Value) -> bool | Undecided:

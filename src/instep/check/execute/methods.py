@@ -82,5 +82,5 @@ def of_super(m: Machine, value: Super, call: Call) -> Value:
             return lightning.method(m, inner, call)
     if name in {"step", "zero_grad", "backward", "train_step", "optimize"}:
         call.note(m, "opaque", what=f"super().{name}", values=None)
-        m.problem(f"the base class of `{name}` is not in the project", call.node)
+        m.problem(f"the base class of `{name}` is not in the project", call)
     return call.unknown(m)

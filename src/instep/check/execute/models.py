@@ -15,6 +15,7 @@ from instep.check.execute import (
 )
 from instep.check.execute.arguments import Call
 from instep.check.execute.definitions import Function
+from instep.check.execute.roles import CRITERION_CLASS
 from instep.check.execute.things import Parameters
 from instep.check.execute.values import Context, Gate, ListValue
 
@@ -46,12 +47,14 @@ def forward(m: Machine, value: Net, call: Call) -> Value:
     """Call a model."""
     if value.cls is not None:
         own = attributes.find_member(value, "forward")
-        if isinstance(own, Function) and _trains(own):
+        if isinstance(own, Function) and (_trains(own) or str(value.kind) in CRITERION_CLASS):
+            # A loss of the project's own is followed for how it reduces and divides.
             bound = functions.bind(m, call.node, own, value, call.scope)
             return functions.invoke(m, bound, Call(call.node, call.scope, args=call.inputs))
     if not m.no_grad:
         sync = value.sync if value.spread_over() is not None else None
-        call.note(m, "forward", net=value, training=value.training, sync=sync)
+        training = None if value.modeless else value.training
+        call.note(m, "forward", net=value, training=training, sync=sync)
     return _through(m, call.node, value, call.inputs)
 
 
@@ -157,7 +160,7 @@ _TABLE: dict[Callable[[Machine, Net, Call], Value], tuple[str, ...]] = {
     _parameters: ("parameters", "named_parameters", "trainable_parameters"),
     _zero: ("zero_grad",),
     _same: ("to", "cuda", "cpu", "half", "float", "double", "bfloat16", "apply", "share_memory",
-            "module"),
+            "module", "clone"),
     _freeze: ("requires_grad_",),
     _no_sync: ("no_sync", "set_requires_gradient_sync"),
     _parts: ("modules", "children", "named_modules", "named_children", "items", "values"),

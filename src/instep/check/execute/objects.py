@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from instep.check.execute import attributes, functions, layers, tensors
+from instep.check.execute import attributes, constructors, functions, layers
 from instep.check.execute.definitions import Class, Function, Instance, Super
 from instep.check.execute.roles import OPTIMIZER_CLASS, is_module_base, last
 from instep.check.execute.things import Net, Optimizer
@@ -59,9 +59,10 @@ def blank(cls: Class, inputs: Iterable[Value] = ()) -> Thing:
         net = Net(None, str(cls.known_as))
         net.cls, net.written, net.training = cls, True, True
         net.batchnorm, net.trainable = layers.of_class(cls)
+        net.modeless = layers.is_modeless(cls)
         return net
     if any(last(name) in OPTIMIZER_CLASS for name in outside):
-        held = next((tensors.parameters_of(value) for value in inputs), None)
+        held = constructors.held_by(list(inputs))
         return Optimizer(None, held, str(cls.known_as))
     return Instance(cls)
 

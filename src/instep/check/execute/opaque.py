@@ -8,7 +8,7 @@ from instep.check.execute import tensors
 from instep.check.execute.roles import ACTS, BENIGN, COUPLED, last
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Optimizer, Scaler
-from instep.check.execute.values import unify
+from instep.check.execute.values import MODELESS, Unknown, unify
 
 if TYPE_CHECKING:
     from instep.check.execute.arguments import Call
@@ -26,14 +26,24 @@ def unknown_call(m: Machine, name: str, call: Call, inputs: list[Value] | None =
     short = last(name)
     watch(m, short, call, inputs)
     made = tensors.derive(m, call.node, inputs, call.scope)
+    if isinstance(made, Unknown) and any(_unmodes(*item) for item in call.kwargs.items()):
+        made.attrs[MODELESS] = True
     if isinstance(made, Tensor) and short in COUPLED:
         made.coupled = True
     return made
 
 
+def _unmodes(name: str, value: Value) -> bool:
+    """Say whether an argument of a model takes out what train mode switches on."""
+    off = isinstance(value, int | float) and not value
+    return ("drop" in name and off) or ("norm" in name and value == "instance")
+
+
 def watch(m: Machine, name: str, call: Call, inputs: list[Value]) -> None:
     """Take note of a call that is given an optimizer or a loss: their windows may be anything."""
     held = _held(inputs)
+    if "backward" in name:
+        m.summed.update(value.ident for value in held if isinstance(value, Tensor))
     optimizers = [value for value in held if isinstance(value, Optimizer)]
     losses = [value for value in held if isinstance(value, Tensor) and value.graph]
     if not optimizers and not losses:
@@ -43,17 +53,18 @@ def watch(m: Machine, name: str, call: Call, inputs: list[Value]) -> None:
         return
     if optimizers:
         call.note(m, "opaque", what=name, values=optimizers)
-        m.problem(f"`{name}` takes an optimizer and cannot be followed", call.node)
+        m.problem(f"`{name}` takes an optimizer and cannot be followed", call)
     elif name in ACTS:
         scalers = any(isinstance(value, Scaler) for value in held)
         if scalers or "backward" in name or "optim" in name or "step" in name:
             call.note(m, "opaque", what=name, values=None)
-            m.problem(f"`{name}` takes a loss and cannot be followed", call.node)
+            m.problem(f"`{name}` takes a loss and cannot be followed", call)
 
 
 def managed(m: Machine, name: str, call: Call) -> Value:
     """Follow a framework's own `backward` or `step`: it counts micro-batches by itself."""
     m.managed = m.managed or "engine"
+    m.problem(f"`{name}` goes backward or steps by itself", call)
     call.note(m, "opaque", what=name, values=None)
     return None
 

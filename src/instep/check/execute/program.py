@@ -22,7 +22,8 @@ _RELATED = re.compile(r"backward\(|zero_grad|\.step\(|clip_grad|optim|[Ll]oss|ac
 _OUTSIDE = frozenset(
     {"torch", "numpy", "os", "sys", "math", "time", "random", "json", "argparse", "transformers",
      "torchvision", "accelerate", "lightning", "pytorch_lightning", "deepspeed", "apex", "timm",
-     "tqdm", "typing", "collections", "itertools", "functools", "logging", "copy", "datasets"}
+     "tqdm", "typing", "collections", "itertools", "functools", "logging", "copy", "datasets",
+     "instep"}
 )  # fmt: skip
 
 
@@ -40,6 +41,7 @@ class Module:
         # What was found out about a function, a class or a branch from its text.
         self.guards: dict[ast.AST, bool] = {}
         self.resets: dict[ast.AST, bool] = {}
+        self.moduli: dict[ast.AST, bool] = {}
         self.layers: dict[ast.AST, tuple[bool | None, bool | None]] = {}
 
     @cached_property
@@ -58,6 +60,13 @@ class Module:
         found = self._spelled.get(node)
         if found is None:
             found = self._spelled[node] = ast.unparse(node)
+        return found
+
+    def counts(self, node: ast.AST) -> bool:
+        """Say whether something in a loop hangs on the rest of a division."""
+        found = self.moduli.get(node)
+        if found is None:
+            found = self.moduli[node] = any(isinstance(part, ast.Mod) for part in ast.walk(node))
         return found
 
     def place(self, node: ast.AST) -> Place:
@@ -200,7 +209,9 @@ class Project:
         if self._main is not None and file == self._main[0]:
             return self._main[1]
         if file not in self._loaded:
-            units = read_units(file, shown=os.path.relpath(file), wanted=_worth_following)
+            # A package's own file may hold nothing but the names that others import from it.
+            worth = None if file.endswith("__init__.py") else _worth_following
+            units = read_units(file, shown=os.path.relpath(file), wanted=worth)
             one = units[0] if isinstance(units, list) and len(units) == 1 else None
             self._loaded[file] = None if one is None else Module(one, file)
         return self._loaded[file]

@@ -11,6 +11,7 @@ from instep.check.execute.arguments import Call
 from instep.check.execute.defining import function_of
 from instep.check.execute.definitions import Class, Function, Instance
 from instep.check.execute.iterables import PLAIN
+from instep.check.execute.lengths import MOST_EVERY
 from instep.check.execute.things import Net, Optimizer
 from instep.check.execute.values import Unknown
 
@@ -73,9 +74,10 @@ def execute(m: Machine, module: Module, entry: Entry) -> None:
     if function is None:
         return
     if entry.name == "training_step" and isinstance(function.bound, Net):
-        _training_steps(m, entry.code, function, scope)
+        if "automatic_optimization" in module.unit.text:
+            _training_steps(m, entry.code, function, scope)
         return
-    args = _arguments(function)
+    args = _arguments(function, scope)
     before = len(m.notes)
     functions.invoke(m, function, Call(entry.code, scope, entry.name, args))
     makes = any(
@@ -100,14 +102,32 @@ def _setup(module: Module) -> list[ast.stmt]:
     return found
 
 
-def _arguments(function: Function) -> list[Value]:
-    """Return unknown values for the parameters of an entry: a default says nothing."""
+def _arguments(function: Function, scope: Scope) -> list[Value]:
+    """Return unknown values for the parameters of an entry: a default says next to nothing.
+
+    A parameter that is called like the module's own settings is those settings.
+    """
     spec = function.code.args
     names = [arg.arg for arg in (*spec.posonlyargs, *spec.args)]
     if function.bound is not None:
         names = names[1:]
     names.extend(arg.arg for arg in spec.kwonlyargs)
-    return [Unknown(f"{id(function.code)}:{name}", name) for name in names]
+    made: list[Value] = []
+    defaults = dict(
+        zip(reversed(names), reversed([*spec.defaults, *spec.kw_defaults]), strict=False)
+    )
+    for name in names:
+        default = defaults.get(name)
+        given = scope.names.get(name)
+        if isinstance(given, Instance | Class):
+            made.append(given)
+            continue
+        value = Unknown(f"{id(function.code)}:{name}", name)
+        number = default.value if isinstance(default, ast.Constant) else None
+        if type(number) is int and 2 <= number <= MOST_EVERY:
+            value.likely = number  # only if it turns out to count something
+        made.append(value)
+    return made
 
 
 def _function(
@@ -147,7 +167,7 @@ def _initialise(m: Machine, cls: Class, made: Instance | Net, scope: Scope) -> N
     if isinstance(initial, Function):
         bound = functions.bound_to(initial, made)
         before = len(m.notes)
-        functions.invoke(m, bound, Call(cls.code, scope, "__init__", _arguments(bound)))
+        functions.invoke(m, bound, Call(cls.code, scope, "__init__", _arguments(bound, scope)))
         m.epochal = False
         kinds = {"made", "mode", "called"}
         m.notes[before:] = [note for note in m.notes[before:] if note.kind in kinds]

@@ -31,7 +31,7 @@ class Tensor(Thing):
     graph = True
     parts: tuple[Any, ...] | None = ()
     reduction: str | None = None
-    ragged: bool | None = None
+    ragged: bool | str | None = None  # "declared": items may be ignored
     coupled: bool | None = None
     kind: str | None = None
     scaled: Scaler | None = None

@@ -36,6 +36,7 @@ class Scheduler(Thing):
         super().__init__(name)
         self.optimizer = optimizer
         self.kind = kind
+        self.horizon: str | None = None  # what its length counts: "updates" or "batches"
         self.accelerator: Accelerator | None = None
 
 
@@ -68,6 +69,7 @@ class Net(Thing):
         self.sync: bool | None = True
         self.training: bool | None = None
         self.trainable: bool | None = None  # it has parameters of its own
+        self.modeless = False  # it does the same in train and in eval mode
         self.written = False  # its constructor is in the source
 
     def join(self, whole: Net) -> None:
@@ -170,7 +172,7 @@ class Criterion(Thing):
         kind: str | None = None,
         reduction: str | None = None,
         *,
-        ragged: bool | None = None,
+        ragged: bool | str | None = None,
         coupled: bool | None = None,
     ) -> None:
         super().__init__(name)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from instep.check.execute import backward, deepspeed, scalers, tensor_methods, tensors
 from instep.check.execute.assignment import is_building
 from instep.check.execute.tensors import Tensor
-from instep.check.execute.things import Net, Param, Parameters
+from instep.check.execute.things import Net, Optimizer, Param, Parameters
 from instep.check.execute.values import ListValue, Unknown, unify
 
 if TYPE_CHECKING:
@@ -97,6 +97,14 @@ def chain(m: Machine, call: Call) -> Value:
     known = [unify(arg) for arg in call.args]
     if nets or (known and all(isinstance(arg, Parameters) for arg in known)):
         return Parameters(nets)
+    return call.unknown(m)
+
+
+def master_params(m: Machine, call: Call) -> Value:
+    """Follow apex's copies of an optimizer's parameters: what happens to them happens to it."""
+    optimizer = unify(call.first)
+    if isinstance(optimizer, Optimizer):
+        return Param(optimizer.nets, optimizer=optimizer)
     return call.unknown(m)
 
 

@@ -34,6 +34,8 @@ PREPARED = "(prepared by)"
 """The accelerator that something was handed to before its role was known."""
 CONFIGURED = "(configured optimizers)"
 """What a LightningModule's `configure_optimizers` returned."""
+MODELESS = "(same in train and eval mode)"
+"""A model whose arguments take out what train mode switches on."""
 SUM = "sum()"
 """The name of a count that the data decide: how many items a mask leaves."""
 
@@ -57,6 +59,7 @@ class Unknown(Thing):
 
     made: Thing | None = None  # what its use has shown it to be
     count: int | None = None  # the number it is taken for, once it is used as one
+    likely = COUNT  # what it would be taken for
     inverse: Value = None  # it is 1 / this
     formula: tuple[Any, ...] | None = None  # the operation that it is the result of
     hint: frozenset[Net] | None = None  # the models that it was made of
@@ -69,7 +72,7 @@ class Unknown(Thing):
     def number(self) -> int:
         """Take it for a number, the same from now on."""
         if self.count is None:
-            self.count = COUNT
+            self.count = self.likely
         return self.count
 
 

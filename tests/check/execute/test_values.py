@@ -1,0 +1,47 @@
+import ast
+
+from instep.check.execute.values import COUNT, Gate, Mod, Thing, Tick, Unknown, unify
+
+
+def test_a_thing_is_shown_by_its_name():
+    assert repr(Thing("optimizer")) == "<Thing optimizer>"
+
+
+def test_an_unknown_is_named_by_its_key_unless_it_has_a_name():
+    assert Unknown("3:1:2").known_as == "3:1:2"
+    assert Unknown("3:1:2", "").known_as == ""
+    assert Unknown("3:1:2", "steps").known_as == "steps"
+
+
+def test_an_unknown_number_stays_the_one_it_was_taken_for():
+    steps = Unknown("steps")
+    assert steps.number() == COUNT
+    steps.count = 7
+    assert steps.number() == 7
+
+
+def test_attributes_are_its_own():
+    one, other = Unknown("a"), Unknown("b")
+    one.attrs["x"] = 1
+    assert other.attrs == {}
+    assert other.made is None
+
+
+def test_unify_gives_what_a_value_turned_out_to_be():
+    value = Unknown("x")
+    assert unify(value) is value
+    value.made = Thing("model")
+    assert unify(value) is value.made
+    assert unify(3) == 3
+    assert unify(None) is None
+
+
+def test_a_gate_that_is_turned_hangs_on_the_same_count():
+    gate = Gate(4, literal=True, holds=False).turned(holds=True)
+    assert (gate.every, gate.literal, gate.holds) == (4, True, True)
+    assert repr(gate) == "<Gate True every 4>"
+
+
+def test_counters_are_numbers():
+    assert Mod(3) + Tick(1) == 4
+    assert ast.literal_eval(repr(Tick(2))) == 2
