@@ -135,7 +135,9 @@ def _run(folder: Path) -> None:
                 print(f"{mark}\t{where}\t{found.code}\t{found.severity}\t{found.message}")
     lines = sum(one.lines for one in checked)
     seconds = sum(one.seconds for one in checked)
-    print(f"{len(checked):,} files, {lines:,} lines judged, {lines / max(seconds, 1e-9):,.0f} lines/s")
+    print(
+        f"{len(checked):,} files, {lines:,} lines judged, {lines / max(seconds, 1e-9):,.0f} lines/s"
+    )
     for one in checked:
         if one.crash is not None or one.seconds > LIMIT:
             print(f"! {one.repository} {one.file}: {one.crash or f'{one.seconds:.1f} s'}")

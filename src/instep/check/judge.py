@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["Judgement", "Project", "Unjudged", "judge", "wanted"]
 
 
+_OF_EVERY_PATH = frozenset({"INS104"})
+"""Rules whose mistake is no mistake on the path that a guard takes once in a while."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unjudged:
     """A loop that could not be followed, and why."""
@@ -63,6 +67,8 @@ def judge(
     elsewhere: dict[tuple[str, Place], Finding] = {}
     for path in run.paths:
         for finding in judge_all(View(path.trace), codes):
+            if path.forced and finding.code in _OF_EVERY_PATH:
+                continue
             key = (finding.code, finding.place)
             here = found if finding.place in module.nodes else elsewhere
             here.setdefault(key, replace(finding, condition=_condition(finding, path, module)))

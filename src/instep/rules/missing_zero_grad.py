@@ -66,6 +66,8 @@ for x, y in loader:
 def judge(view: View) -> Iterator[Finding]:
     """Find updates that contain the gradients of earlier ones."""
     found: dict[Place | None, list[Stale]] = {}
+    if view.facts.get("job", {}).get("partial"):
+        return  # whoever calls this may clear
     for stale in stale_updates(view):
         if stale.mistaken is None and not _is_per_batch(view, stale):
             found.setdefault(stale.backward.place, []).append(stale)
@@ -83,6 +85,9 @@ def _report(view: View, same: list[Stale]) -> Finding | None:
     first = same[0]
     # Written out one after the other, it may be a test or a demonstration.
     repeats = sum(b.place == first.backward.place for b in view.trace.of(Backward)) > 1
+    function = first.backward.place.function if first.backward.place is not None else None
+    if not repeats and (function or "").rpartition(".")[2].startswith("test"):
+        return None  # a test steps to see something change, whatever is in the gradients
     name = quoted(stale.optimizer for stale in same)
     if all(stale.is_never_cleared for stale in same):
         verb = "is" if len(same) == 1 else "are"

@@ -32,9 +32,8 @@ def test_an_expression_is_spelled_in_one_way():
 
 
 def test_the_text_of_a_statement():
-    assert module_of("x = 1\nif x:\n    y = 2\n").text(module_of("x = 1\nif x:\n    y = 2\n").tree.body[1]) == (
-        "if x:\n    y = 2"
-    )
+    module = module_of("x = 1\nif x:\n    y = 2\n")
+    assert module.text(module.tree.body[1]) == "if x:\n    y = 2"
 
 
 def test_the_top_of_a_scope():

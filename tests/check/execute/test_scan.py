@@ -93,7 +93,7 @@ def test_imports_of_the_module_come_first():
         ((3, 8), "A.f"),
         ((5, 12), "A.f.<locals>.g"),
         ((6, 8), "A.f"),
-        ((7, 20), "A.f.<locals>.<lambda>"),
+        ((7, 23), "A.f.<locals>.<lambda>"),
         ((8, 0), "<module>"),
     ],
 )

@@ -31,8 +31,6 @@ BY_HAND = {
     "second/wrong/ins401_begin_epoch_hook",
 }
 """What is wrong there is spread over functions, and no edit of one of them mends it."""
-NOT_YET = {("gradients_and_optimizers", 86)}
-"""Blocks of articles, by the line before them, of which the checker misses something."""
 
 
 class Found(NamedTuple):
@@ -101,10 +99,7 @@ def test_a_right_loop_is_left_alone(path):
 
 
 def one_block(path, block):
-    marks = []
-    if (path.stem, block.line) in NOT_YET:
-        marks = [pytest.mark.xfail(reason="a torch that is not imported is not known", strict=True)]
-    return pytest.param(path, block, marks=marks, id=f"{path.stem}-{block.line}")
+    return pytest.param(path, block, id=f"{path.stem}-{block.line}")
 
 
 @pytest.mark.parametrize(("path", "block"), [one_block(*each) for each in BLOCKS])

@@ -46,7 +46,7 @@ def if_(m: Machine, node: ast.If, scope: Scope) -> int | None:
     if m.hung:
         if guards and m.loops and _cuts(m, node):
             m.loops[-1].unsure = True  # it may well end where a window does
-        elif guards and m.loops and isinstance(node.body[-1], ast.Break) and m.bound:
+        elif guards and m.loops and isinstance(node.body[-1], ast.Break):
             m.loops[0].limited = True
         if body:
             _assume(m, node, body, scope.module, holds=taken)

@@ -20,6 +20,7 @@ _MAKES_MODEL = frozenset({"from_pretrained", "create_model", "get_model", "build
 _NO_MODEL = re.compile("config|token|process|extract|feature", re.IGNORECASE)
 _CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict"})
 _MOST_TERMS = 40
+_BATCH = re.compile(r"batch|(^|\.)bs$", re.IGNORECASE)
 _DISTRIBUTED = {
     "DistributedDataParallel": "ddp",
     "DDP": "ddp",
@@ -78,10 +79,10 @@ def _horizon(values: list[Value]) -> str | None:
             divides = isinstance(op, ast.Div | ast.FloorDiv) and isinstance(right, Unknown)
             if divides and (right.known_as or "") in numbers.COUNTS:
                 return "updates"
-            if divides and "batch" in (right.known_as or ""):
+            if divides and _BATCH.search(right.known_as or ""):
                 found = "batches"
             todo += [left, right]
-        if "update" in name or "optim" in name:
+        if "update" in name:
             return "updates"
         if name.startswith("len(") or "iters" in name:
             found = "batches"

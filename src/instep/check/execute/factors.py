@@ -127,13 +127,18 @@ def common(
     """
     if one is None or two is None:
         return None
-    divisions = [[part for part in parts if _divides(part)] for parts in (one, two)]
+    divisions = [[part for part in parts if divides(part)] for parts in (one, two)]
     if [str(part) for part in divisions[0]] != [str(part) for part in divisions[1]]:
         return None
     return tuple(divisions[0])
 
 
-def _divides(part: object) -> bool:
+def divides(part: object) -> bool:
+    """Say whether a multiplier is a division by a whole number, or by something unknown.
+
+    >>> divides(0.25), divides(0.3), divides((None, -1))
+    (True, False, True)
+    """
     if isinstance(part, tuple):
         return bool(part[1] == -1)
     return isinstance(part, float | int) and 0 < part < 1 and abs(1 / part - round(1 / part)) < 1e-9

@@ -22,6 +22,7 @@ _MODES = re.compile(
     r"[Dd]rop|BatchNorm|InstanceNorm|SyncB|pretrained|resnet|models\.|timm|LSTM|GRU|Transformer"
     r"|Attention|\.train\(|self\.training|from_config|hub\.load"
 )
+_MADE = re.compile(r"\b([A-Z]\w*)\(")
 _TRAINABLE = re.compile(
     r"\b(Linear|Conv[123]d|ConvTranspose[123]d|Embedding|LSTM|GRU|RNN|Transformer\w*|Parameter"
     r"|MultiheadAttention|resnet\w*|from_pretrained)\("
@@ -39,12 +40,14 @@ def of_class(cls: Class) -> tuple[bool | None, bool | None]:
 
 
 def is_modeless(cls: Class) -> bool:
-    """Say whether a model surely does the same in train and in eval mode: nothing in its whole
-    file is about modes, and no layer comes from another one.
+    """Say whether a model surely does the same in train and in eval mode: nothing in its class is
+    about modes, and all of its layers are known.
     """
-    text = cls.scope.module.unit.text
-    bases = [last(name) for name in cls.outside()]
-    return bases == ["Module"] and _MODES.search(text) is None
+    text = cls.scope.module.text(cls.code)
+    if [last(name) for name in cls.outside()] != ["Module"] or _MODES.search(text):
+        return False
+    made = {name for name in _MADE.findall(text) if name not in {cls.known_as, "Sequential"}}
+    return made <= MODELESS
 
 
 def _has_batchnorm(cls: Class, own: str) -> bool:

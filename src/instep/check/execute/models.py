@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from instep.check.execute import (
     attributes,
+    factors,
     functions,
     lightning,
     opaque,
@@ -15,7 +16,8 @@ from instep.check.execute import (
 )
 from instep.check.execute.arguments import Call
 from instep.check.execute.definitions import Function
-from instep.check.execute.roles import CRITERION_CLASS
+from instep.check.execute.roles import CRITERION, CRITERION_CLASS
+from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Parameters
 from instep.check.execute.values import Context, Gate, ListValue
 
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from instep.check.execute.machine import Machine
-    from instep.check.execute.tensors import Tensor
     from instep.check.execute.things import Net
     from instep.check.execute.values import Value
 
@@ -47,15 +48,29 @@ def forward(m: Machine, value: Net, call: Call) -> Value:
     """Call a model."""
     if value.cls is not None:
         own = attributes.find_member(value, "forward")
-        if isinstance(own, Function) and (_trains(own) or str(value.kind) in CRITERION_CLASS):
-            # A loss of the project's own is followed for how it reduces and divides.
+        if isinstance(own, Function) and (_trains(own) or _is_loss(value)):
             bound = functions.bind(m, call.node, own, value, call.scope)
-            return functions.invoke(m, bound, Call(call.node, call.scope, args=call.inputs))
+            made = functions.invoke(m, bound, Call(call.node, call.scope, args=call.inputs))
+            return _unweighted(made)
     if not m.no_grad:
         sync = value.sync if value.spread_over() is not None else None
         training = None if value.modeless else value.training
         call.note(m, "forward", net=value, training=training, sync=sync)
     return _through(m, call.node, value, call.inputs)
+
+
+def _is_loss(value: Net) -> bool:
+    """Say whether a model is a loss, and is followed for how it reduces and divides."""
+    return str(value.kind) in CRITERION_CLASS or str(value.kind) in CRITERION
+
+
+def _unweighted(value: Value) -> Value:
+    """Return a loss without the weights that it gives its terms: they are no normalisers."""
+    if isinstance(value, tuple):
+        return tuple(_unweighted(part) for part in value)
+    if isinstance(value, Tensor) and value.parts is not None:
+        value.parts = tuple(part for part in value.parts if factors.divides(part))
+    return value
 
 
 def _trains(function: Function) -> bool:

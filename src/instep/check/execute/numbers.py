@@ -125,6 +125,8 @@ def _modulo(m: Machine, node: ast.AST, left: Value, right: Value, scope: Scope) 
     divisor = number(right)
     if divisor is None and isinstance(right, Unknown):
         divisor = right.number()
+    if isinstance(divisor, float) and divisor.is_integer():
+        divisor = int(divisor)
     if not isinstance(divisor, int) or divisor <= 0:
         return m.unknown(node, scope)
     value = number(left)

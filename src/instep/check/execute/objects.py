@@ -59,7 +59,7 @@ def blank(cls: Class, inputs: Iterable[Value] = ()) -> Thing:
         net = Net(None, str(cls.known_as))
         net.cls, net.written, net.training = cls, True, True
         net.batchnorm, net.trainable = layers.of_class(cls)
-        net.modeless = layers.is_modeless(cls)
+        net.modeless = not net.batchnorm and layers.is_modeless(cls)
         return net
     if any(last(name) in OPTIMIZER_CLASS for name in outside):
         held = constructors.held_by(list(inputs))

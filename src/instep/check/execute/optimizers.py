@@ -30,7 +30,8 @@ def method(m: Machine, value: Optimizer, call: Call) -> Value:
         value.nets = None if held is None or value.nets is None else value.nets | held
         call.note(m, "grouped", optimizer=value)
         return None
-    if name == "backward" and call.args:
+    if "backward" in name and call.args:
+        opaque.watch(m, name, call, call.inputs)
         return opaque.managed(m, str(value.known_as), call)
     if name in {"prepare", "to", "cuda"}:
         return value

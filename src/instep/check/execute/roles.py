@@ -55,7 +55,7 @@ MODEL = Names(
     re.IGNORECASE,
 )
 LOADER = Names(
-    r"loader|dataloader|data_?iter|(^|_)dl$|batches|iterator|train_(iter|data|set|ds|gen)|^data$"
+    r"loader|dataloader|data_?iter|(^|_)dl(_|$)|batches|iterator|train_(iter|data|set|ds|gen)|^data$"
     r"|dataset|generator$|^train$|sampler|minibatch(es)?$|_iter$|^trn",
     re.IGNORECASE,
 )

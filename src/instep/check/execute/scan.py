@@ -34,10 +34,10 @@ _TOO_COMMON = frozenset({"__init__", "forward", "__call__", "main", "get", "__le
 
 
 class Span(NamedTuple):
-    """The body of a function, from its first position to its last line."""
+    """The body of a function: its first and last line and column."""
 
     start: tuple[int, int]
-    end: int
+    end: tuple[int, int]
     name: str
     """Qualified, as Python says it: "Trainer.fit.<locals>.closure"."""
 
@@ -106,7 +106,7 @@ class Scan:
         found = "<module>"
         for start, end, name in self.spans:
             # Functions come in the order they begin in, so that the last one is the innermost.
-            if start <= (line, column) and line <= end:
+            if start <= (line, column) < end:
                 found = name
         return found
 
@@ -169,7 +169,8 @@ class Scan:
 
     def _enter(self, node: ast.expr | ast.stmt, body: ast.expr | ast.stmt, name: str) -> None:
         name = f"{self._prefix}{name}"
-        self.spans.append(Span((body.lineno, body.col_offset), node.end_lineno or 0, name))
+        end = (node.end_lineno or 0, node.end_col_offset or 0)
+        self.spans.append(Span((body.lineno, body.col_offset), end, name))
         self._prefix = f"{name}.<locals>."
 
     def _call(self, node: ast.Call, _code: ast.AST | None) -> None:

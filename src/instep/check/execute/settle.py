@@ -65,6 +65,8 @@ class Settler:
         facts: dict[str, Fact] = {"source": "check"}
         if self.m.managed is not None:
             facts["managed"] = self.m.managed
+        if self.m.partial:
+            facts["partial"] = True
         yield Created("job", "job", facts)
         yield from self.ids.created.values()
         for assumption in self.m.decisions.assumed.values():

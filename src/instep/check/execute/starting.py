@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from instep.check.execute.scan import Definition
     from instep.check.execute.values import Value
 
+_SETTINGS = frozenset({"cfg", "config", "conf", "args", "opt", "hparams", "configs"})
 _AUTOGRAD = frozenset({"forward", "backward", "setup_context"})
 
 
@@ -84,6 +85,11 @@ def execute(m: Machine, module: Module, entry: Entry) -> None:
         note.kind == "made" and isinstance(note.data["thing"], Optimizer)
         for note in m.notes[before:]
     )
+    m.partial = not makes and not any(
+        note.data["loop"].kind in {"loader", "unknown"} or note.data["loop"].draws
+        for note in m.notes[before:]
+        if note.kind == "drawn"
+    )
     if entry.code in module.scan.looping and not makes and not m.epochal:
         # One epoch of somebody else's loop over epochs: what it leaves behind meets the next.
         m.serial += 1
@@ -118,8 +124,8 @@ def _arguments(function: Function, scope: Scope) -> list[Value]:
     )
     for name in names:
         default = defaults.get(name)
-        given = scope.names.get(name)
-        if isinstance(given, Instance | Class):
+        given = _settings(name, scope)
+        if given is not None:
             made.append(given)
             continue
         value = Unknown(f"{id(function.code)}:{name}", name)
@@ -128,6 +134,21 @@ def _arguments(function: Function, scope: Scope) -> list[Value]:
             value.likely = number  # only if it turns out to count something
         made.append(value)
     return made
+
+
+def _settings(name: str, scope: Scope) -> Instance | Class | None:
+    """Return the settings that the module itself makes or defines, if a name means them."""
+    given = scope.names.get(name)
+    if isinstance(given, Instance | Class):
+        return given
+    if name.lower() not in _SETTINGS:
+        return None
+    found = [
+        value
+        for value in scope.names.values()
+        if isinstance(value, Class) and str(value.known_as).lower() in _SETTINGS
+    ]
+    return found[0] if len(found) == 1 and not found[0].settings else None
 
 
 def _function(

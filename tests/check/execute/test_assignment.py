@@ -1,0 +1,87 @@
+from instep.check.execute.tensors import Tensor
+from instep.check.execute.values import Unknown
+from tests.check.execute.run import SETUP, events, executed, once, value
+
+
+def test_things_are_named_by_what_they_are_assigned_to():
+    assert value("v = torch.nn.Linear(1, 1)").known_as == "v"
+    assert value("class A: ...\na = A()\na.net = torch.nn.Linear(1, 1)\nv = a.net").known_as == "a.net"
+    assert value("nets = {}\nnets['g'] = torch.nn.Linear(1, 1)\nv = nets['g']").known_as == "nets['g']"
+
+
+def test_the_first_name_stays():
+    assert value("net = torch.nn.Linear(1, 1)\nv = net").known_as == "net"
+
+
+def test_tuples_are_unpacked():
+    assert value("(a, (b, v)) = 1, (2, 3)") == 3
+    assert value("[a, v] = [1, 2]") == 2
+
+
+def test_parts_of_an_unknown_are_told_apart():
+    _, scope = executed("for x, y in loader:\n    pass")
+    x, y = scope.names["x"], scope.names["y"]
+    assert x.key != y.key
+    assert x.drawn is y.drawn
+
+
+def test_parts_of_an_output_come_from_its_model():
+    _, scope = executed(SETUP + "a, *b = model(x)")
+    assert isinstance(scope.names["a"], Tensor)
+    assert isinstance(scope.names["b"], Tensor)
+
+
+def test_items_of_lists_and_dicts():
+    assert value("d = {}\nd['a'] = 3\nv = d['a']") == 3
+    assert value("d = [1, 2]\nd[0] = 5\nv = d[0]") == 5
+    assert not value("v = {}\nv[key] = 3").exact
+    assert value("x[0] = 4\nv = x[0]") == 4
+
+
+def test_attributes_of_unknowns_keep_what_they_are_given():
+    assert value("self.step = 4\nv = self.step") == 4
+
+
+def test_a_model_in_the_place_of_another_is_noted():
+    source = SETUP + "model = torch.nn.Linear(3, 3)\noptimizer.step()"
+    assert once(source, "rebound") == [("rebound", "model", "model", "model#2")]
+    assert once(SETUP + "model = model.to(d)\noptimizer.step()", "rebound") == []
+
+
+def test_a_part_that_is_exchanged_is_noted_but_not_while_building():
+    source = SETUP + "model.head = torch.nn.Linear(3, 3)\noptimizer.step()"
+    assert once(source, "rebound") == [("rebound", "model.head", "model", "model.head")]
+    source = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        self.body = torch.nn.Linear(3, 3)
+    def forward(self, x):
+        x.backward()
+model = Net()
+optimizer = torch.optim.SGD(model.parameters())
+optimizer.step()
+"""
+    assert once(source, "rebound") == []
+
+
+def test_synchronisation_can_be_switched_off():
+    made = value(SETUP + "model.require_backward_grad_sync = False\nv = model")
+    assert made.sync is False
+    assert value(SETUP + "model.require_backward_grad_sync = flag\nv = model").sync is None
+
+
+def test_parameters_can_be_frozen():
+    assert value(SETUP + "for p in model.parameters():\n    p.requires_grad = False\nv = model").frozen
+    assert value(SETUP + "model.requires_grad = False\nv = model").frozen
+
+
+def test_gradients_can_be_cleared_by_hand():
+    source = SETUP + "for p in model.parameters():\n    p.grad = None\noptimizer.step()"
+    assert ("zero", ("optimizer",), True) in events(source)
+
+
+def test_named_parameters_are_pairs():
+    source = SETUP + "for name, p in model.named_parameters():\n    p.grad = None\n    v = name\noptimizer.step()"
+    assert ("zero", ("optimizer",), True) in events(source)
+    assert isinstance(value(source), Unknown)

@@ -1,0 +1,90 @@
+import pytest
+
+from tests.check.execute.run import SETUP, base, events, executed, once, run, value
+
+
+def test_what_is_known_decides():
+    assert value("v = 1\nif v > 2:\n    v = 5\nelse:\n    v = 6") == 6
+
+
+def test_a_guard_is_not_taken():
+    assert value("v = 1\nif flag:\n    raise ValueError\nv = 2") == 2
+    assert value("v = 1\nif flag:\n    sys.exit()\nv = 2") == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("try:\n    v = 1\nexcept E:\n    v = 2", 1),
+        ("try:\n    raise E\nexcept E:\n    v = 2", 2),
+        ("try:\n    v = 1\nexcept E:\n    v = 2\nelse:\n    v = 3", 3),
+        ("try:\n    v = 1\nfinally:\n    v = 4", 4),
+        ("match x:\n    case 1:\n        raise E\n    case 2:\n        v = 3", 3),
+    ],
+)
+def test_tries_and_matches(source, expected):
+    assert value(source) == expected
+
+
+def test_return_leaves_a_function_with_its_value():
+    assert value("def f():\n    for i in (1, 2):\n        return i\n    return 9\nv = f()") == 1
+    assert value("def f():\n    pass\nv = f()") is None
+
+
+def test_break_and_continue():
+    source = "v = 0\nfor i in (1, 2, 3, 4):\n    if i == 2:\n        continue\n    if i == 4:\n        break\n    v = i"
+    assert value(source) == 3
+
+
+def test_a_branch_that_was_decided_is_assumed():
+    source = SETUP + "if args.clip:\n    model(x).sum().backward()\noptimizer.step()"
+    assert ("assumed", "args.clip", True) in events(source)
+    (path, other) = run(source).paths
+    (assumption,) = path.assumptions
+    assert (assumption.text, assumption.first, assumption.last) == ("args.clip", 6, 6)
+    assert not other.assumptions  # there is no else that could hold anything
+
+
+def test_a_guard_before_the_rest_is_a_gate_as_well():
+    source = """
+for i, (x, y) in enumerate(loader):
+    model(x).sum().backward()
+    if (i + 1) % 4 != 0:
+        continue
+    optimizer.step()
+"""
+    assert once(SETUP + source, "step") == [("step", "optimizer", 4)]
+
+
+def test_a_limit_on_the_batches_makes_the_end_unsure():
+    source = """
+for epoch in range(3):
+    for i, (x, y) in enumerate(loader):
+        if i > most:
+            break
+        model(x).sum().backward()
+        if (i + 1) % 4 == 0:
+            optimizer.step()
+"""
+    assert once(SETUP + source, "step") == [("step", "optimizer", None)]
+
+
+def test_a_gate_is_over_after_its_branch():
+    source = """
+for i, (x, y) in enumerate(loader):
+    if i % 4 == 0:
+        optimizer.zero_grad()
+    model(x).sum().backward()
+    optimizer.step()
+"""
+    assert once(SETUP + source, "step") == [("step", "optimizer", None)]
+
+
+def test_conditions_in_called_functions_are_their_own():
+    source = "def f(x):\n    if x:\n        return 1\n    return 2\nif f(1) == 1:\n    v = 'yes'"
+    assert executed(source)[1].names["v"] == "yes"
+
+
+def test_each_branch_once_in_a_trace():
+    source = SETUP + "for x in loader:\n    if flag:\n        model(x).sum().backward()\n    optimizer.step()"
+    assert sum(event.kind == "assumed" for event in base(source)) == 1

@@ -1,0 +1,73 @@
+from instep.check.execute.values import Context, Unknown
+from tests.check.execute.run import SETUP, evaluated, events, executed, once, problems, value
+
+
+def test_helpers_return_what_they_compute():
+    assert value("def double(x):\n    return 2 * x\nv = double(double(3))") == 12
+    assert value("v = (lambda x, y=2: x + y)(3)") == 5
+
+
+def test_closures_see_what_is_around_them():
+    assert value("def f(n):\n    def g():\n        return n\n    return g\nv = f(4)()") == 4
+
+
+def test_helpers_act_on_what_they_are_given():
+    source = SETUP + "def update(loss, o):\n    loss.backward()\n    o.step()\nupdate(model(x).sum(), optimizer)"
+    assert [event[0] for event in events(source)] == ["forward", "backward", "step"]
+
+
+def test_methods_static_methods_and_class_methods():
+    source = """
+class A:
+    n = 3
+    def f(self, x): return self.n + x
+    @staticmethod
+    def g(x): return x
+    @classmethod
+    def h(cls): return cls.n
+a = A()
+"""
+    assert evaluated("a.f(1)", source) == 4
+    assert evaluated("a.g(7)", source) == 7
+    assert evaluated("A.h()", source) == 3
+    assert evaluated("A.f(a, 2)", source) == 5
+
+
+def test_decorated_functions_may_make_no_graph():
+    source = SETUP + "@torch.no_grad()\ndef f(x):\n    return model(x)\nv = f(x)"
+    assert not value(source).graph
+
+
+def test_recursion_comes_to_an_end():
+    source = SETUP + "def f(x):\n    return f(x)\nv = f(model(x))"
+    assert value(source).nets
+
+
+def test_calls_that_are_nested_too_deeply_are_a_problem():
+    chain = "".join(f"def f{i}():\n    f{i + 1}()\n" for i in range(20))
+    source = SETUP + chain + "def f20():\n    optimizer.step()\nf0()"
+    assert "calls are nested too deeply" in problems(source)
+
+
+def test_generators_are_not_followed():
+    source = "def batches():\n    yield 1\nv = batches()"
+    assert isinstance(value(source), Unknown)
+    source = SETUP + "def train():\n    optimizer.step()\n    yield 1\nfor x in train():\n    optimizer.zero_grad()"
+    assert any("generator in which gradients change" in reason for reason in problems(source))
+    assert ("opaque", None, "train") in once(source)
+
+
+def test_context_managers_of_the_project():
+    source = "@contextmanager\ndef timed():\n    yield\nv = timed()"
+    assert isinstance(value(source), Context)
+    source = SETUP + "@contextmanager\ndef f():\n    yield\n    optimizer.step()\nwith f():\n    pass\noptimizer.zero_grad()"
+    assert any("context manager in which gradients change" in reason for reason in problems(source))
+
+
+def test_a_cold_function_is_executed_once_per_call():
+    m, _ = executed("def f(x):\n    return helper(x)\nfor i in (1, 2, 3):\n    f(i)")
+    assert len(m.memo) == 1
+
+
+def test_raising_gives_nothing_known():
+    assert isinstance(value("def f():\n    raise ValueError\nv = f()"), Unknown)

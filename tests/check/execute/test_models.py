@@ -1,0 +1,98 @@
+import pytest
+
+from instep.check.execute.things import Net, Parameters
+from tests.check.execute.run import SETUP, base, evaluated, events, executed, once, value
+
+NET = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.drop = torch.nn.Dropout(0.5)
+    def forward(self, x):
+        return self.drop(x)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+
+
+def test_a_forward_says_the_mode():
+    source = NET + "model.eval()\nmodel(x)\nmodel.train()\nmodel(x)\noptimizer.step()"
+    assert events(source)[:4] == [
+        ("mode", "model", False),
+        ("forward", "model", False),
+        ("mode", "model", True),
+        ("forward", "model", True),
+    ]
+
+
+@pytest.mark.parametrize(("call", "training"), [("train(False)", False), ("train(mode=True)", True)])
+def test_the_mode_may_be_an_argument(call, training):
+    assert events(NET + f"model.{call}\noptimizer.step()", "mode") == [("mode", "model", training)]
+
+
+def test_an_unknown_mode_is_unknown():
+    source = NET + "model.train(flag)\nmodel(x)\noptimizer.step()"
+    assert events(source)[0] == ("forward", "model", None)
+
+
+def test_without_gradients_a_forward_is_none():
+    assert events(SETUP + "with torch.no_grad():\n    model(x)\noptimizer.step()", "forward") == []
+
+
+@pytest.mark.parametrize("call", ["to(d)", "cuda()", "half()", "train()", "requires_grad_(True)"])
+def test_what_gives_back_the_model(call):
+    assert value(SETUP + f"v = model.{call}") is not None
+    _, scope = executed(SETUP + f"v = model.{call}")
+    assert scope.names["v"] is scope.names["model"]
+
+
+def test_parameters():
+    assert isinstance(evaluated("model.parameters()", SETUP), Parameters)
+    assert evaluated("model.named_parameters()", SETUP).named
+
+
+def test_freezing():
+    source = SETUP + "model.requires_grad_(False)\nv = model(x)"
+    assert not value(source).graph
+    assert value(SETUP + "f = torch.nn.Linear(1, 1)\nf.requires_grad_(False)\nv = f(model(x))").graph
+
+
+def test_clearing_a_model_clears_its_optimizer():
+    assert ("zero", ("optimizer",), True) in events(SETUP + "model.zero_grad()\noptimizer.step()")
+
+
+def test_no_sync_is_entered_and_left():
+    source = SETUP + """
+model = torch.nn.parallel.DistributedDataParallel(model)
+with model.no_sync():
+    model(x).sum().backward()
+model(x).sum().backward()
+optimizer.step()
+"""
+    assert [event.sync for event in base(source) if event.kind == "forward"] == [False, True]
+
+
+def test_layers_are_parts():
+    source = SETUP + "for name, layer in model.named_modules():\n    v = layer"
+    made = value(source)
+    assert isinstance(made, Net)
+    assert made.part_of.known_as == "model"
+
+
+def test_an_engine_steps_by_itself():
+    assert ("opaque", None, "model") in once(SETUP + "model.backward(loss)\noptimizer.step()")
+
+
+def test_new_embeddings_are_new_parameters():
+    source = SETUP + "model.resize_token_embeddings(9)\noptimizer.step()"
+    assert once(source, "rebound") == [("rebound", "model", "model", None)]
+
+
+def test_a_forward_that_trains_is_followed():
+    source = NET.replace("return self.drop(x)", "x.backward()") + "model(loss)\noptimizer.step()"
+    assert [event[0] for event in events(source)] == ["backward", "step"]
+
+
+def test_other_methods_are_like_a_forward():
+    assert {net.known_as for net in evaluated("model.encode(x)", SETUP).nets} == {"model"}
