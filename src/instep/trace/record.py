@@ -1,6 +1,7 @@
 """One window as it happened, and what can be read off it."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import takewhile
 from typing import Literal, TypeAlias, TypeVar
 
@@ -15,9 +16,11 @@ Closing: TypeAlias = Literal["step", "discarded", "recreated"] | None
 None while it is open at the end of the trace."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WindowRecord:
     """Everything between two updates of one optimizer, the closing event included.
+
+    What is read off it is computed once, since every rule asks again.
 
     Clearing after a step belongs to the window that follows. Unless said otherwise the numbers
     are about `kept`: the backwards of this window that are in its update.
@@ -34,56 +37,56 @@ class WindowRecord:
         """Return the events of one class, in order."""
         return tuple(event for event in self.events if isinstance(event, kind))
 
-    @property
+    @cached_property
     def backwards(self) -> tuple[Backward, ...]:
         """All backwards, also those that were cleared again."""
         return self.of(Backward)
 
-    @property
+    @cached_property
     def steps(self) -> tuple[Step, ...]:
         """The closing step, or nothing."""
         return self.of(Step)
 
-    @property
+    @cached_property
     def certain(self) -> bool:
         """Nothing in it is opaque, and whom each backward, clear and step concerns is known."""
         return all(map(is_known, self.events))
 
-    @property
+    @cached_property
     def cleared(self) -> bool | None:
         """Whether `.grad` was empty when the first backward added to it; None if not known."""
-        if any(map(clears, self._before_backward())):
+        if any(map(clears, self._before_backward)):
             return True
-        if self.pending is None or not all(map(is_known, self._before_backward())):
+        if self.pending is None or not all(map(is_known, self._before_backward)):
             return None
         return self.pending == 0
 
-    @property
+    @cached_property
     def kept(self) -> tuple[Backward, ...]:
         """The backwards after the last clear: those whose gradients the close finds."""
-        return tuple(event for event in self._since_clear() if isinstance(event, Backward))
+        return tuple(event for event in self._since_clear if isinstance(event, Backward))
 
-    @property
+    @cached_property
     def lost(self) -> tuple[Backward, ...]:
         """The backwards whose gradients were cleared before any update used them."""
         backwards = self.backwards
         return backwards[: len(backwards) - len(self.kept)]
 
-    @property
+    @cached_property
     def carried(self) -> int | None:
         """Backwards of earlier windows that are in this update too; None if not known."""
         if self.pending == 0 or any(map(clears, self.events)):
             return 0
         return self.pending if all(map(is_known, self.events)) else None
 
-    @property
+    @cached_property
     def passed_on(self) -> int | None:
         """Backwards in `.grad` when the next window opens; None if not known."""
-        if self.carried is None or not all(map(is_known, self._since_clear())):
+        if self.carried is None or not all(map(is_known, self._since_clear)):
             return None
         return self.carried + len(self.kept)
 
-    @property
+    @cached_property
     def items(self) -> float | None:
         """Samples, tokens or pixels; None if neither the backwards nor the step say."""
         counts = [backward.items for backward in self.kept]
@@ -92,23 +95,25 @@ class WindowRecord:
             return sum(known)
         return self.steps[-1].items if self.steps else None
 
-    @property
+    @cached_property
     def micro_batches(self) -> int:
         """Batches or pieces of batches; several losses of one batch are one."""
-        return count_micro_batches(self._since_clear())
+        return count_micro_batches(self._since_clear)
 
-    @property
+    @cached_property
     def factor_sum(self) -> float | None:
         """Sum of the factors of the losses, with edits of the gradients; None if not known."""
         return self.factor_sum_of(*{backward.term for backward in self.kept})
 
     def factor_sum_of(self, *terms: str | None) -> float | None:
         """Sum the same over some terms of the loss: 1 is the mean over equal micro-batches."""
-        return sum_factors(self._since_clear(), terms)
+        return sum_factors(self._since_clear, terms)
 
+    @cached_property
     def _before_backward(self) -> tuple[Event, ...]:
         return tuple(takewhile(lambda event: not isinstance(event, Backward), self.events))
 
+    @cached_property
     def _since_clear(self) -> tuple[Event, ...]:
         after = [at + 1 for at, event in enumerate(self.events) if clears(event)]
         return self.events[after[-1] :] if after else self.events

@@ -5,8 +5,12 @@ from tests.check.execute.run import SETUP, events, executed, once, value
 
 def test_things_are_named_by_what_they_are_assigned_to():
     assert value("v = torch.nn.Linear(1, 1)").known_as == "v"
-    assert value("class A: ...\na = A()\na.net = torch.nn.Linear(1, 1)\nv = a.net").known_as == "a.net"
-    assert value("nets = {}\nnets['g'] = torch.nn.Linear(1, 1)\nv = nets['g']").known_as == "nets['g']"
+    assert (
+        value("class A: ...\na = A()\na.net = torch.nn.Linear(1, 1)\nv = a.net").known_as == "a.net"
+    )
+    assert (
+        value("nets = {}\nnets['g'] = torch.nn.Linear(1, 1)\nv = nets['g']").known_as == "nets['g']"
+    )
 
 
 def test_the_first_name_stays():
@@ -53,16 +57,16 @@ def test_a_part_that_is_exchanged_is_noted_but_not_while_building():
     assert once(source, "rebound") == [("rebound", "model.head", "model", "model.head")]
     source = """
 import torch
-class Net(torch.nn.Module):
+import lightning
+class Net(lightning.LightningModule):
     def __init__(self):
         self.body = torch.nn.Linear(3, 3)
-    def forward(self, x):
-        x.backward()
 model = Net()
 optimizer = torch.optim.SGD(model.parameters())
 optimizer.step()
 """
     assert once(source, "rebound") == []
+    assert value(source + "v = model.body").part_of.known_as == "model"
 
 
 def test_synchronisation_can_be_switched_off():
@@ -72,7 +76,9 @@ def test_synchronisation_can_be_switched_off():
 
 
 def test_parameters_can_be_frozen():
-    assert value(SETUP + "for p in model.parameters():\n    p.requires_grad = False\nv = model").frozen
+    assert value(
+        SETUP + "for p in model.parameters():\n    p.requires_grad = False\nv = model"
+    ).frozen
     assert value(SETUP + "model.requires_grad = False\nv = model").frozen
 
 
@@ -82,6 +88,14 @@ def test_gradients_can_be_cleared_by_hand():
 
 
 def test_named_parameters_are_pairs():
-    source = SETUP + "for name, p in model.named_parameters():\n    p.grad = None\n    v = name\noptimizer.step()"
+    source = (
+        SETUP
+        + """
+for name, p in model.named_parameters():
+    p.grad = None
+    v = name
+optimizer.step()
+"""
+    )
     assert ("zero", ("optimizer",), True) in events(source)
     assert isinstance(value(source), Unknown)

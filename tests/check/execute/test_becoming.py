@@ -9,25 +9,27 @@ from tests.check.execute.run import evaluated, events, executed, once, problems,
 @pytest.mark.parametrize(
     ("source", "kind"),
     [
-        ("v.backward()", Tensor),
-        ("loss_scaler = 1\nv.zero_grad()\nv.step()", Optimizer),
-        ("optimizer.step()\nv = optimizer", Optimizer),
-        ("self.opt_g.step()\nv = self.opt_g", Optimizer),
-        ("scheduler.step()\nv = scheduler", Scheduler),
-        ("v.get_last_lr()", Scheduler),
-        ("scaler.step(o)\nv = scaler", Scaler),
-        ("v.unscale_(o)", Scaler),
-        ("scaler.scale(loss)\nv = scaler", Scaler),
-        ("v.parameters()", Net),
-        ("v.train()", Net),
-        ("model.zero_grad()\nv = model", Net),
-        ("v.zero_grad()\nv.eval()", Net),
-        ("accelerator.prepare(x)\nv = accelerator", Accelerator),
-        ("net(x)\nv = net", Net),
+        ("x.backward()", Tensor),
+        ("x.zero_grad()\nx.step()", Optimizer),
+        ("optimizer.step()", Optimizer),
+        ("self.opt_g.step()", Optimizer),
+        ("scheduler.step()", Scheduler),
+        ("x.get_last_lr()", Scheduler),
+        ("scaler.step(o)", Scaler),
+        ("x.unscale_(o)", Scaler),
+        ("scaler.scale(loss)", Scaler),
+        ("x.parameters()", Net),
+        ("x.train()", Net),
+        ("model.zero_grad()", Net),
+        ("x.zero_grad()\nx.eval()", Net),
+        ("accelerator.prepare(x)", Accelerator),
+        ("net(x)", Net),
     ],
 )
 def test_use_tells_the_role(source, kind):
-    assert isinstance(value(source if "v = " in source else f"v = x\n{source}".replace("v.", "x.")), kind)
+    receiver = source.partition("\n")[0].partition("(")[0]
+    name = receiver if "." not in receiver else receiver.rpartition(".")[0]
+    assert isinstance(value(f"{source}\nv = {name}"), kind)
 
 
 @pytest.mark.parametrize("text", ["env.step(a)", "pbar.update(1)", "x.scale(2)", "self.train()"])
@@ -36,7 +38,9 @@ def test_what_tells_nothing_stays_unknown(text):
 
 
 def test_a_step_that_may_be_an_update_is_a_problem():
-    assert any("may be an update" in reason for reason in problems("loss.backward()\nengine_a.step()"))
+    assert any(
+        "may be an update" in reason for reason in problems("loss.backward()\nengine_a.step()")
+    )
     assert problems("loss.backward()\nenv.step()") == []
 
 

@@ -32,7 +32,15 @@ def test_return_leaves_a_function_with_its_value():
 
 
 def test_break_and_continue():
-    source = "v = 0\nfor i in (1, 2, 3, 4):\n    if i == 2:\n        continue\n    if i == 4:\n        break\n    v = i"
+    source = """
+v = 0
+for i in (1, 2, 3, 4):
+    if i == 2:
+        continue
+    if i == 4:
+        break
+    v = i
+"""
     assert value(source) == 3
 
 
@@ -86,5 +94,8 @@ def test_conditions_in_called_functions_are_their_own():
 
 
 def test_each_branch_once_in_a_trace():
-    source = SETUP + "for x in loader:\n    if flag:\n        model(x).sum().backward()\n    optimizer.step()"
+    source = (
+        SETUP
+        + "for x in loader:\n    if flag:\n        model(x).sum().backward()\n    optimizer.step()"
+    )
     assert sum(event.kind == "assumed" for event in base(source)) == 1

@@ -15,7 +15,15 @@ def test_classes_hold_methods_and_values():
 
 
 def test_a_setter_does_not_replace_its_property():
-    source = "class A:\n    @property\n    def n(self):\n        return 1\n    @n.setter\n    def n(self, x): ...\nv = A().n"
+    source = """
+class A:
+    @property
+    def n(self):
+        return 1
+    @n.setter
+    def n(self, x): ...
+v = A().n
+"""
     assert value(source) == 1
 
 
@@ -31,7 +39,9 @@ def test_functions_without_gradients():
 
 
 def test_old_names_in_decorators_are_noted():
-    source = SETUP + "@torch.cuda.amp.autocast()\ndef f(): ...\n@torch.cuda.amp.custom_fwd\ndef g(): ..."
+    source = (
+        SETUP + "@torch.cuda.amp.autocast()\ndef f(): ...\n@torch.cuda.amp.custom_fwd\ndef g(): ..."
+    )
     assert events(source, "called") == [
         ("called", "torch.cuda.amp.autocast"),
         ("called", "torch.cuda.amp.custom_fwd"),

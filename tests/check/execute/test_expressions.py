@@ -37,6 +37,7 @@ def test_lists_and_sets_hold_their_elements():
     made = evaluated("[1, *[2, 3]]")
     assert (made.items, made.exact) == ([1, 2, 3], True)
     assert not evaluated("[1, *others]").exact
+    assert not evaluated("[1, *kept, 2]", "kept = [*others]").exact
     assert isinstance(evaluated("{1}"), ListValue)
 
 

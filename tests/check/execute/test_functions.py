@@ -12,7 +12,15 @@ def test_closures_see_what_is_around_them():
 
 
 def test_helpers_act_on_what_they_are_given():
-    source = SETUP + "def update(loss, o):\n    loss.backward()\n    o.step()\nupdate(model(x).sum(), optimizer)"
+    source = (
+        SETUP
+        + """
+def update(loss, o):
+    loss.backward()
+    o.step()
+update(model(x).sum(), optimizer)
+"""
+    )
     assert [event[0] for event in events(source)] == ["forward", "backward", "step"]
 
 
@@ -41,6 +49,8 @@ def test_decorated_functions_may_make_no_graph():
 def test_recursion_comes_to_an_end():
     source = SETUP + "def f(x):\n    return f(x)\nv = f(model(x))"
     assert value(source).nets
+    source = SETUP + "def f(x):\n    optimizer.step()\n    f(x)\nf(1)"
+    assert len(events(source, "step")) == 2
 
 
 def test_calls_that_are_nested_too_deeply_are_a_problem():
@@ -52,7 +62,16 @@ def test_calls_that_are_nested_too_deeply_are_a_problem():
 def test_generators_are_not_followed():
     source = "def batches():\n    yield 1\nv = batches()"
     assert isinstance(value(source), Unknown)
-    source = SETUP + "def train():\n    optimizer.step()\n    yield 1\nfor x in train():\n    optimizer.zero_grad()"
+    source = (
+        SETUP
+        + """
+def train():
+    optimizer.step()
+    yield 1
+for x in train():
+    optimizer.zero_grad()
+"""
+    )
     assert any("generator in which gradients change" in reason for reason in problems(source))
     assert ("opaque", None, "train") in once(source)
 
@@ -60,7 +79,18 @@ def test_generators_are_not_followed():
 def test_context_managers_of_the_project():
     source = "@contextmanager\ndef timed():\n    yield\nv = timed()"
     assert isinstance(value(source), Context)
-    source = SETUP + "@contextmanager\ndef f():\n    yield\n    optimizer.step()\nwith f():\n    pass\noptimizer.zero_grad()"
+    source = (
+        SETUP
+        + """
+@contextmanager
+def f():
+    yield
+    optimizer.step()
+with f():
+    pass
+optimizer.zero_grad()
+"""
+    )
     assert any("context manager in which gradients change" in reason for reason in problems(source))
 
 

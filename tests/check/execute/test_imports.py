@@ -55,5 +55,11 @@ def test_an_imported_module_is_not_the_main_one(tmp_path):
 
 
 def test_what_is_not_in_the_project_is_a_reference():
-    source = "import torch.optim as o\nfrom torch import nn as n\nm = n.Linear(1, 1)\nopt = o.SGD(m.parameters())\nopt.step()"
+    source = """
+import torch.optim as o
+from torch import nn as n
+m = n.Linear(1, 1)
+opt = o.SGD(m.parameters())
+opt.step()
+"""
     assert events(source) == [("step", "opt", None)]

@@ -46,7 +46,8 @@ def test_a_cycle_has_no_end():
 
 
 @pytest.mark.parametrize(
-    ("text", "length"), [("[1, 2]", 2), ("(1,)", 1), ("'abc'", 3), ("{'a': 1}", 1), ("enumerate([1])", 1)]
+    ("text", "length"),
+    [("[1, 2]", 2), ("(1,)", 1), ("'abc'", 3), ("{'a': 1}", 1), ("enumerate([1])", 1)],
 )
 def test_known_lengths(text, length):
     m, scope = executed(f"v = {text}")
@@ -61,13 +62,16 @@ def test_the_length_of_a_loader_is_the_same_everywhere_and_a_number():
 
 
 def test_next_draws_one_after_the_other():
-    source = SETUP + """
+    source = (
+        SETUP
+        + """
 batches = iter(train_loader)
 for step in range(3):
     x = next(batches)
     model(x).sum().backward()
     optimizer.step()
 """
+    )
     found = [event[1:3] for event in events(source, "drawn")]
     assert [index for _, index in found] == [0, 1, 2]
 
@@ -77,7 +81,11 @@ def test_next_of_known_things():
 
 
 def test_uneven_pieces_are_remembered():
-    setup = "loader = torch.utils.data.DataLoader(d, batch_size=10)\nfor x in loader:\n    v = x.split(4)"
+    setup = """
+loader = torch.utils.data.DataLoader(d, batch_size=10)
+for x in loader:
+    v = x.split(4)
+"""
     assert UNEVEN in value(setup).attrs
     assert UNEVEN not in value(setup.replace("split(4)", "split(5)")).attrs
 

@@ -24,6 +24,12 @@ def test_parameters_in_the_class():
 
 
 def test_models_that_do_the_same_in_both_modes():
-    plain = "import torch\nclass Net(torch.nn.Module):\n    def __init__(self):\n        self.a = torch.nn.{}(2)\nv = Net()"
+    plain = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        self.a = torch.nn.{}(2)
+v = Net()
+"""
     assert value(plain.format("Linear")).modeless
     assert not value(plain.format("Dropout")).modeless

@@ -23,7 +23,13 @@ def test_two_epochs_of_a_few_batches():
 
 
 def test_a_known_length_is_kept_where_a_gate_hangs_on_it():
-    source = "for i in range(10):\n    x = next(batches)\n    model(x).sum().backward()\n    if (i + 1) % 4 == 0:\n        optimizer.step()"
+    source = """
+for i in range(10):
+    x = next(batches)
+    model(x).sum().backward()
+    if (i + 1) % 4 == 0:
+        optimizer.step()
+"""
     indices = [event[2] for event in events(SETUP + source, "drawn") if event[1] != "next()"]
     assert max(indices) == 9
 
@@ -84,7 +90,12 @@ def test_a_loop_without_events_runs_once():
 
 @pytest.mark.parametrize("test", ["True", "step < 1000", "not done"])
 def test_a_while_is_cut_off_without_an_end(test):
-    source = SETUP + f"step = 0\nwhile {test}:\n    x = next(batches)\n    if 1:" + BODY + "    step += 1"
+    source = (
+        SETUP
+        + f"step = 0\nwhile {test}:\n    x = next(batches)\n    if 1:"
+        + BODY
+        + "    step += 1"
+    )
     assert len(events(source, "step")) == 3
     assert events(source, "epoch_end") == []
 
@@ -99,5 +110,11 @@ def test_a_while_around_a_loader_counts_epochs():
 
 
 def test_a_return_leaves_both_loops():
-    source = "def f():\n    for a in (1, 2):\n        for b in (3, 4):\n            return (a, b)\nv = f()"
+    source = """
+def f():
+    for a in (1, 2):
+        for b in (3, 4):
+            return (a, b)
+v = f()
+"""
     assert value(source) == (1, 3)

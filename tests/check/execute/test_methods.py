@@ -63,5 +63,7 @@ v = net.parameters()
 
 
 def test_things_without_methods_of_their_own_are_looked_into():
-    assert ("opaque", ("optimizer",), "run") in once(SETUP + "v = range(3).run(optimizer)\noptimizer.step()")
+    assert ("opaque", ("optimizer",), "run") in once(
+        SETUP + "v = range(3).run(optimizer)\noptimizer.step()"
+    )
     assert events(SETUP + "range(3).index(x)\noptimizer.step()") == [("step", "optimizer", None)]

@@ -26,7 +26,9 @@ def test_a_forward_says_the_mode():
     ]
 
 
-@pytest.mark.parametrize(("call", "training"), [("train(False)", False), ("train(mode=True)", True)])
+@pytest.mark.parametrize(
+    ("call", "training"), [("train(False)", False), ("train(mode=True)", True)]
+)
 def test_the_mode_may_be_an_argument(call, training):
     assert events(NET + f"model.{call}\noptimizer.step()", "mode") == [("mode", "model", training)]
 
@@ -55,7 +57,9 @@ def test_parameters():
 def test_freezing():
     source = SETUP + "model.requires_grad_(False)\nv = model(x)"
     assert not value(source).graph
-    assert value(SETUP + "f = torch.nn.Linear(1, 1)\nf.requires_grad_(False)\nv = f(model(x))").graph
+    assert value(
+        SETUP + "f = torch.nn.Linear(1, 1)\nf.requires_grad_(False)\nv = f(model(x))"
+    ).graph
 
 
 def test_clearing_a_model_clears_its_optimizer():
@@ -63,13 +67,16 @@ def test_clearing_a_model_clears_its_optimizer():
 
 
 def test_no_sync_is_entered_and_left():
-    source = SETUP + """
+    source = (
+        SETUP
+        + """
 model = torch.nn.parallel.DistributedDataParallel(model)
 with model.no_sync():
     model(x).sum().backward()
 model(x).sum().backward()
 optimizer.step()
 """
+    )
     assert [event.sync for event in base(source) if event.kind == "forward"] == [False, True]
 
 

@@ -25,7 +25,9 @@ def test_a_module_is_a_model():
 
 
 def test_an_optimizer_of_the_project():
-    made = value(NET + "class Mine(torch.optim.Optimizer): ...\nnet = Net()\nv = Mine(net.parameters())")
+    made = value(
+        NET + "class Mine(torch.optim.Optimizer): ...\nnet = Net()\nv = Mine(net.parameters())"
+    )
     assert isinstance(made, Optimizer)
     assert {net.known_as for net in made.nets} == {"net"}
 
@@ -53,7 +55,9 @@ v = B().f()
 
 
 def test_a_trainer_trains():
-    source = SETUP + """
+    source = (
+        SETUP
+        + """
 class Trainer:
     def __init__(self, model, optimizer):
         self.model, self.optimizer = model, optimizer
@@ -62,4 +66,5 @@ class Trainer:
         self.optimizer.step()
 Trainer(model, optimizer).step(x)
 """
+    )
     assert [event[0] for event in events(source)] == ["forward", "backward", "step"]

@@ -5,7 +5,9 @@ from instep.check.execute.values import Unknown
 from tests.check.execute.run import SETUP, evaluated, events, executed, problems
 
 
-@pytest.mark.parametrize("text", ["train_one(model, optimizer)", "run([optimizer])", "go(o=optimizer)"])
+@pytest.mark.parametrize(
+    "text", ["train_one(model, optimizer)", "run([optimizer])", "go(o=optimizer)"]
+)
 def test_who_is_given_an_optimizer_may_do_anything(text):
     source = SETUP + text + "\noptimizer.step()"
     name = text.partition("(")[0]
@@ -13,7 +15,9 @@ def test_who_is_given_an_optimizer_may_do_anything(text):
     assert f"`{name}` takes an optimizer and cannot be followed" in problems(source)
 
 
-@pytest.mark.parametrize("text", ["save_checkpoint(optimizer)", "Trainer(optimizer)", "get_lr(optimizer)"])
+@pytest.mark.parametrize(
+    "text", ["save_checkpoint(optimizer)", "Trainer(optimizer)", "get_lr(optimizer)"]
+)
 def test_unless_its_name_says_what_it_does(text):
     assert [event[0] for event in events(SETUP + text + "\noptimizer.step()")] == ["step"]
 

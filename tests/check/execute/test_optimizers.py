@@ -20,25 +20,44 @@ def test_how_gradients_are_cleared(text, none):
 
 
 def test_a_closure_is_called_before_the_step():
-    source = LOSS + "def closure():\n    optimizer.zero_grad()\n    loss.backward()\n    return loss\noptimizer.step(closure)"
+    source = (
+        LOSS
+        + """
+def closure():
+    optimizer.zero_grad()
+    loss.backward()
+    return loss
+optimizer.step(closure)
+"""
+    )
     assert [event[0] for event in events(source)] == ["forward", "zero", "backward", "step"]
     assert next(event for event in base(source) if event.kind == "step").closure
     assert ("opaque", ("optimizer",), "closure") in events(LOSS + "optimizer.step(unknown)")
 
 
 def test_groups_can_be_added():
-    source = SETUP + "head = torch.nn.Linear(1, 1)\noptimizer.add_param_group({'params': head.parameters()})\noptimizer.step()"
+    source = (
+        SETUP
+        + """
+head = torch.nn.Linear(1, 1)
+optimizer.add_param_group({'params': head.parameters()})
+optimizer.step()
+"""
+    )
     assert set(facts(source, "optimizer")["models"]) == {"model", "head"}
 
 
 def test_a_scaler_scales_unscales_steps_and_updates():
-    source = LOSS + """
+    source = (
+        LOSS
+        + """
 scaler = torch.amp.GradScaler()
 scaler.scale(loss).backward()
 scaler.unscale_(optimizer)
 scaler.step(optimizer)
 scaler.update()
 """
+    )
     assert events(source)[1:] == [
         ("backward", ("optimizer",), 1.0),
         ("unscale", "optimizer", "scaler"),
@@ -57,7 +76,16 @@ def test_whether_a_scaler_is_enabled():
 
 
 def test_schedulers_belong_to_their_optimizer():
-    source = LOSS + "s = torch.optim.lr_scheduler.StepLR(optimizer, 3)\ns.step()\ns.step(epoch)\ns.state_dict()\noptimizer.step()"
+    source = (
+        LOSS
+        + """
+s = torch.optim.lr_scheduler.StepLR(optimizer, 3)
+s.step()
+s.step(epoch)
+s.state_dict()
+optimizer.step()
+"""
+    )
     assert events(source, "schedule") == [
         ("schedule", "optimizer", "s", False),
         ("schedule", "optimizer", "s", True),
@@ -65,10 +93,23 @@ def test_schedulers_belong_to_their_optimizer():
 
 
 def test_an_optimizer_inside_another_object():
-    source = SETUP + "class Wrap:\n    def __init__(self, o):\n        self.o = o\nw = Wrap(optimizer)\nscaler.step(w)"
+    source = (
+        SETUP
+        + """
+class Wrap:
+    def __init__(self, o):
+        self.o = o
+w = Wrap(optimizer)
+scaler.step(w)
+"""
+    )
     assert events(source, "step") == [("step", "optimizer", None)]
 
 
 def test_other_steps_are_opaque():
-    assert ("opaque", ("optimizer",), "step_all") in events(SETUP + "optimizer.step_all()\noptimizer.step()")
-    assert events("import torch_xla as xm\nxm.optimizer_step(optimizer)") == [("step", "optimizer", None)]
+    assert ("opaque", ("optimizer",), "step_all") in events(
+        SETUP + "optimizer.step_all()\noptimizer.step()"
+    )
+    assert events("import torch_xla as xm\nxm.optimizer_step(optimizer)") == [
+        ("step", "optimizer", None)
+    ]

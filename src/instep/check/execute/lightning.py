@@ -15,17 +15,11 @@ if TYPE_CHECKING:
     from instep.check.execute.things import Net
     from instep.check.execute.values import Value
 
-_METHODS = frozenset(
+METHODS = frozenset(
     {"manual_backward", "optimizers", "lr_schedulers", "clip_gradients", "toggle_optimizer",
      "untoggle_optimizer", "log", "log_dict"}
 )  # fmt: skip
-
-
-def has(value: Net, name: str) -> bool:
-    """Say whether a method is one of a LightningModule that its class does not replace."""
-    if name not in _METHODS:
-        return False
-    return value.cls is None or not any(name in base.members for base in value.cls.mro())
+"""Methods that a LightningModule has without its class saying so."""
 
 
 def method(m: Machine, value: Net, call: Call) -> Value:

@@ -78,7 +78,7 @@ def of_super(m: Machine, value: Super, call: Call) -> Value:
     if isinstance(inner, Net):
         if name in models.NET_METHODS:
             return models.method(m, inner, call)
-        if lightning.has(inner, name):
+        if name in lightning.METHODS:
             return lightning.method(m, inner, call)
     if name in {"step", "zero_grad", "backward", "train_step", "optimize"}:
         call.note(m, "opaque", what=f"super().{name}", values=None)

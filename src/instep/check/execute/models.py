@@ -163,7 +163,7 @@ def _resized(m: Machine, value: Net, call: Call) -> Value:
 
 
 def _other(m: Machine, value: Net, call: Call) -> Value:
-    if lightning.has(value, call.name):
+    if call.name in lightning.METHODS:
         return lightning.method(m, value, call)
     opaque.watch(m, call.name, call, call.inputs)
     return _through(m, call.node, value, call.inputs)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Optimizer
 from instep.trace import (
     Called,
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from instep.check.execute.journal import Loop
     from instep.check.execute.program import Scope
     from instep.check.execute.settle import Settler
+    from instep.check.execute.tensors import Tensor
     from instep.check.execute.things import Net, Scaler
     from instep.check.execute.values import Thing, Value
     from instep.trace import Event, Place
@@ -95,16 +95,14 @@ def _kept(
     name: str | None = None,
     owner: Scope | None = None,
 ) -> Event | None:
-    """Say that a loss outlives its iteration, if it went backward and what holds it did not."""
+    """Say that a loss outlives its iteration, if it went backward and no sum with it did."""
     loop = next((loop for loop in reversed(loops) if loop.is_batches()), None)
     if loop is None or born > loop.start or not tensor.graph or tensor.nets == frozenset():
         return None
     m = s.m
     if owner is not None and owner.began.get(name or "", -1) > loop.start:
         return None  # what it is added to begins anew while the loop runs
-    backed = tensor.ident in m.backed and tensor.ident not in m.summed
-    whole = isinstance(into, Tensor) and (into.ident in m.backed or into.ident in m.summed)
-    if not backed or whole:
+    if tensor.ident not in m.backed or tensor.ident in m.summed:
         return None
     loss = f"loss#{getattr(tensor.made_at, 'lineno', 0)}"
     shown = name or getattr(into, "known_as", None)

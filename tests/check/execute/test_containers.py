@@ -1,0 +1,62 @@
+import pytest
+
+from instep.check.execute.values import Unknown
+from tests.check.execute.run import SETUP, UPDATE, evaluated, once, value
+
+
+def test_lists_grow_and_shrink():
+    assert value("v = []\nv.append(1)\nv.extend((2, 3))\nv.extend([4])").items == [1, 2, 3, 4]
+    assert value("x = [1, 2]\nv = x.pop()") == 2
+    assert value("v = [1]\nv.clear()").items == []
+    assert not value("v = [1]\nv.extend(more)").exact
+    assert isinstance(evaluated("[].pop()"), Unknown)
+    assert isinstance(evaluated("[1].index(x)"), Unknown)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("d.get('a')", 1),
+        ("d.get('z')", None),
+        ("d.get('z', 5)", 5),
+        ("d.pop('a')", 1),
+    ],
+)
+def test_entries_of_dicts(text, expected):
+    assert evaluated(text, "d = {'a': 1}") == expected
+
+
+def test_views_of_dicts():
+    assert evaluated("d.values()", "d = {'a': 1}").items == [1]
+    assert evaluated("d.keys()", "d = {'a': 1}").items == ["a"]
+    assert evaluated("d.items()", "d = {'a': 1}").items == [("a", 1)]
+    assert value("v = {'a': 1}\nv.update({'b': 2})").items == {"a": 1, "b": 2}
+    assert isinstance(evaluated("d.get('z')", "d = {**more}"), Unknown)
+    assert isinstance(evaluated("d.copy()", "d = {}"), Unknown)
+
+
+def test_a_loss_in_a_list_is_kept():
+    source = (
+        SETUP + "losses = []\nfor x, y in loader:\n    if 1:" + UPDATE + "    losses.append(loss)"
+    )
+    assert once(source, "loss_kept") == [("loss_kept", "losses")]
+    assert once(source.replace("append(loss)", "append(loss.item())"), "loss_kept") == []
+
+
+def test_a_list_of_the_iteration_keeps_nothing():
+    source = (
+        SETUP
+        + "for x, y in loader:\n    losses = []\n    if 1:"
+        + UPDATE
+        + "    losses.append(loss)"
+    )
+    assert once(source, "loss_kept") == []
+
+
+def test_a_list_that_is_emptied_keeps_nothing():
+    source = SETUP + "losses = []\nfor x, y in loader:\n    losses.clear()\n    if 1:" + UPDATE
+    assert once(source + "    losses.append(loss)", "loss_kept") == []
+
+
+def test_an_iterator_is_its_own_iterator():
+    assert evaluated("iter((1, 2)).__iter__()").of == (1, 2)

@@ -1,0 +1,125 @@
+from tests.check.execute.run import SETUP, base, events, once
+
+STEP = "\n    optimizer.zero_grad()\n    model(x).sum().backward()\n    optimizer.step()"
+
+
+def test_a_loop_around_a_loader_draws_nothing():
+    source = SETUP + "for epoch in range(3):\n  for x in loader:" + STEP
+    assert {event[1] for event in events(source, "drawn")} == {"loader"}
+
+
+def test_a_range_that_steps_draws():
+    source = SETUP + "for step in range(100):" + STEP
+    assert {event[1:] for event in events(source, "drawn")} == {("step", i, None) for i in range(3)}
+
+
+def test_next_in_a_loop_of_steps_is_what_is_drawn():
+    source = (
+        SETUP
+        + "batches = iter(train_loader)\nfor step in range(100):\n    x = next(batches)"
+        + STEP
+    )
+    assert {event[1] for event in events(source, "drawn")} != {"step"}
+
+
+def test_parts_of_a_loss_are_no_pieces():
+    source = (
+        SETUP
+        + """
+for x in loader:
+    outs = model(x)
+    for out in outs:
+        out.sum().backward()
+    optimizer.step()
+"""
+    )
+    assert {event[1] for event in events(source, "drawn")} == {"loader"}
+
+
+def test_pieces_without_a_loader_are_of_the_loop():
+    source = (
+        SETUP
+        + """
+for step in range(10):
+    for k in range(n):
+        model(get()).sum().backward()
+    optimizer.step()
+"""
+    )
+    assert ("drawn", "k", 0, "loop") in events(source, "drawn")
+
+
+def test_a_kept_loss_says_where():
+    source = (
+        SETUP
+        + """
+log = []
+for x in loader:
+    loss = model(x).sum()
+    loss.backward()
+    optimizer.step()
+    log.append(loss)
+"""
+    )
+    assert once(source, "loss_kept") == [("loss_kept", "log")]
+
+
+def test_a_loss_that_goes_backward_in_the_end_is_meant_to_be_kept():
+    source = (
+        SETUP
+        + """
+total = 0
+for x in loader:
+    total = total + model(x).sum()
+total.backward()
+optimizer.step()
+"""
+    )
+    assert once(source, "loss_kept") == []
+
+
+def test_a_loss_that_went_backward_by_itself_and_in_a_sum():
+    source = """
+total = 0
+for x in loader:
+    loss = model(x).sum()
+    loss.backward(retain_graph=True)
+    total = total + loss
+total.backward()
+optimizer.step()
+"""
+    assert once(SETUP + source, "loss_kept") == []
+    assert once(SETUP + source.replace("total.backward()", ""), "loss_kept") != []
+
+
+def test_modes_updates_and_opaque_calls():
+    source = (
+        SETUP
+        + """
+scaler = torch.amp.GradScaler()
+model.eval()
+scaler.update()
+run(optimizer)
+optimizer.step()
+"""
+    )
+    assert events(source)[:3] == [
+        ("mode", "model", False),
+        ("scaler_update", "scaler"),
+        ("opaque", ("optimizer",), "run"),
+    ]
+
+
+def test_places_are_those_of_the_calls():
+    source = (
+        SETUP
+        + """
+def train():
+    for x in loader:
+        model(x).sum().backward()
+        optimizer.step()
+train()
+"""
+    )
+    step = next(event for event in base(source) if event.kind == "step")
+    assert (step.place.line, step.place.function) == (9, "train")
