@@ -85,7 +85,7 @@ class _Checked:
         self, path: str, kind: UnitKind, settings: Settings, tools: Tools, *, named: bool
     ) -> None:
         self.path, self.kind, self.settings, self.tools = path, kind, settings, tools
-        self.named = named and kind in {"python", "stdin"}
+        self.named = named and kind in {"python", "stdin", "notebook"}
         self.reported = settings.codes_for(path)
         self.codes = self.reported & frozenset(settings.rules)
         self.followed: set[str] = set()

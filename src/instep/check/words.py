@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-WORDS = ("backward(", "zero_grad", "cuda.amp")
+WORDS = ("backward(", "zero_grad", "cuda.amp", "optim.")
 """No rule is about a text that holds none of these."""
 COMMENTS = ("instep:", "noqa: INS")
 """Comments to instep: one that silences nothing is reported, wherever it is."""

@@ -9,6 +9,7 @@ from instep.reports.escape import visible
 from instep.reports.excerpt import Mark, mark, rows
 from instep.reports.options import DEFAULT
 from instep.reports.positions import condition_of, in_order, span_of
+from instep.rules import Severity
 from instep.trace import Place
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ def _block(finding: Finding, source: Source, options: Options, paint: Paint) -> 
         option = "--fix" if finding.fix.is_safe else "--fix --unsafe-fixes"
         title = f"{visible(finding.fix.title)} [{option}]"
         found.append(f"{indent}{paint('fix', 'fix:')} {title}")
+    elif finding.severity > Severity.INFO:
+        found.append(f"{indent}more: instep explain {visible(finding.name)}")
     return found
 
 

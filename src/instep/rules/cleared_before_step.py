@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from instep.rules.accumulation import counted, judged, quoted, updates, used_by_others
 from instep.rules.deletion import delete
 from instep.rules.finding import Severity
-from instep.rules.mending import loop_apart, offer, step_statement
+from instep.rules.mending import evidence, loop_apart, offer, step_statement
 from instep.rules.moving import carried, moves
 from instep.rules.reading import distinct, is_part, names
 from instep.rules.view import report
@@ -30,7 +30,8 @@ from instep.trace import Backward, Drawn, EpochEnd, GradEdited, GradRead
 from instep.trace.gradients import clears, count_micro_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import ast
+    from collections.abc import Iterator, Sequence
 
     from instep.rules.finding import Finding, Fix
     from instep.rules.source import Source
@@ -162,12 +163,22 @@ def _count(view: View, window: WindowRecord, missed: list[Backward]) -> str:
     total = count_micro_batches(
         event for event in window.events if isinstance(event, Drawn) or id(event) in counts
     )
+    if total == 1 and not window.kept and _is_late(window, missed[-1]):
+        return f"{name} steps before the backward, so no update uses the gradients of its batch."
     if total == 1:
         return f"the gradients are cleared before {name} steps, so the update uses none of them."
     whole = counted(total) if _is_written(view, window, total) else "the micro-batches of a window"
     if not window.kept:
         return f"none of {whole} reaches the update of {name}: all are cleared before it."
     return f"only the last of {whole} reaches the update of {name}."
+
+
+def _is_late(window: WindowRecord, backward: Backward) -> bool:
+    """Say whether a backward stands after the step that is nearest to it in the source."""
+    step = window.steps[-1].place if window.steps else None
+    if step is None or backward.place is None or step.function != backward.place.function:
+        return False
+    return backward.place.line > step.line
 
 
 def _is_written(view: View, window: WindowRecord, total: int) -> bool:
@@ -185,11 +196,21 @@ def _other(window: WindowRecord, missed: list[Backward]) -> str:
     return f"the gradients{loss} are cleared before the update of {name} uses them."
 
 
+def _siblings(source: Source, statement: ast.stmt) -> Sequence[ast.stmt]:
+    block = source.block(statement)
+    return () if block is None else block.statements
+
+
 def mend(finding: Finding, source: Source) -> Iterator[Fix]:
     """Move the clear in front of the loop that it cuts up, or behind the step."""
     clear = source.statement_at(finding.place)
     step = None if clear is None else step_statement(source, finding, clear)
     if clear is None or step is None:
+        return
+    late = source.statement_at(evidence(finding, Backward)[0].place)
+    if late is not None and late in _siblings(source, step) and late.lineno > step.lineno:
+        # The update stands before the backward it was made for.
+        yield from moves(source, "step after the backward", step, late, after=True)
         return
     loop = loop_apart(source, next(carried(source, clear, step)), step)
     if loop is not None:

@@ -14,6 +14,7 @@ not reported.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from instep.rules.accumulation import quoted
@@ -87,9 +88,16 @@ def _findings(view: View) -> Iterator[Finding | None]:
             case Zero() if is_running:
                 named = event.optimizers or ()
                 before = [empty[name] for name in named if name in empty]
-                if named and len(before) == len(named) and stepped.issuperset(named):
+                together = named and len(before) == len(named) and stepped.issuperset(named)
+                if together and _are_as_many(view, before[0], event):
                     yield _report(before[0], event)
                 empty.update(dict.fromkeys(named, event))
+
+
+def _are_as_many(view: View, one: Zero, other: Zero) -> bool:
+    """Say whether two clears happen equally often: one per epoch beside one per update is care."""
+    counts = Counter(zero.place for zero in view.trace.of(Zero))
+    return abs(counts[one.place] - counts[other.place]) <= 1
 
 
 def _report(before: Zero, again: Zero) -> Finding | None:

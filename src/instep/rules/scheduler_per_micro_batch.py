@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from instep.rules.accumulation import pieces
@@ -138,4 +139,7 @@ def mend(finding: Finding, source: Source) -> Iterator[Fix]:
     """Move the schedule to where the update is."""
     schedule = source.statement_at(finding.place)
     for step in statements(source, evidence(finding, Step)):
-        yield from moves(source, "step the scheduler once per update", schedule, step, after=True)
+        title = "step the scheduler once per update"
+        for fix in moves(source, title, schedule, step, after=True):
+            # Without a length in updates it may be meant to count micro-batches.
+            yield replace(fix, is_safe=finding.severity > Severity.INFO)

@@ -44,6 +44,7 @@ class Source:
     bound: Value = None  # the unknown that the length is
     origin: Thing | None = None
     endless: bool = False
+    strided: bool = False  # a range that goes in steps: something is cut into pieces
 
 
 def source_of(m: Machine, node: ast.AST, value: Value, scope: Scope) -> Source:
@@ -142,11 +143,14 @@ def _ranged(value: Range) -> Source:
     length = None
     if isinstance(value.stop, Unknown):
         length = max(0, stop - first) if isinstance(stop, int) else None
-    elif isinstance(stop, int):
+    if not isinstance(value.stop, Unknown) and isinstance(stop, int):
         if not isinstance(value.step, Unknown) and not isinstance(value.start, Unknown):
             length = len(range(first, stop, stride))
-        return Source("range", lambda i: first + i * stride, length, length is not None)
-    return Source("range", lambda i: first + i * stride, length, bound=value.stop)
+        made = Source("range", lambda i: first + i * stride, length, length is not None)
+    else:
+        made = Source("range", lambda i: first + i * stride, length, bound=value.stop)
+    made.strided = value.step != 1
+    return made
 
 
 def length_of(m: Machine, value: Value) -> Value:

@@ -34,7 +34,7 @@ def for_(m: Machine, node: ast.For, scope: Scope) -> int | None:
     loop.literal = source.literal
     loop.text = scope.module.spelled(node.iter)
     loop.name = scope.module.spelled(node.target)
-    loop.patches = bool(loop.text in roles.PATCHES or loop.name in roles.PATCHES)
+    loop.patches = source.strided or loop.text in roles.PATCHES or loop.name in roles.PATCHES
     try:
         return _iterate(m, node, source, loop, scope)
     finally:

@@ -7,6 +7,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from instep.check.execute.lengths import MOST_EVERY
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -50,6 +52,7 @@ class Scan:
         self.definitions: list[tuple[Definition, ast.ClassDef | None]] = []
         self.imports: list[ast.Import | ast.ImportFrom] = []
         self.hot_names: set[str] = set(EVENTS)
+        self.defaults: dict[str, int] = {}  # numbers that options of the command line have
         self.generators: set[ast.AST] = set()
         self.looping: set[ast.AST] = set()
         """Functions with a loop inside."""
@@ -176,6 +179,8 @@ class Scan:
     def _call(self, node: ast.Call, _code: ast.AST | None) -> None:
         func = node.func
         if isinstance(func, ast.Attribute):
+            if func.attr == "add_argument":
+                self.defaults.update(_default(node))
             self._names.append(func.attr)
             receiver = func.value
             if isinstance(receiver, ast.Call):
@@ -227,3 +232,14 @@ def _called(node: ast.AST) -> list[str]:
         elif isinstance(inner, ast.Attribute) and inner.attr == "grad":
             names.append("grad")
     return names
+
+
+def _default(node: ast.Call) -> dict[str, int]:
+    """Return the number that an option of argparse has if nobody gives it, by its name."""
+    named = {keyword.arg: keyword.value for keyword in node.keywords}
+    default, flag = named.get("default"), node.args[-1] if node.args else None
+    if not isinstance(default, ast.Constant) or not isinstance(flag, ast.Constant):
+        return {}
+    if type(default.value) is not int or not 2 <= default.value <= MOST_EVERY:
+        return {}
+    return {str(flag.value).lstrip("-").replace("-", "_"): default.value}

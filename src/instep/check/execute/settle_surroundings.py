@@ -102,7 +102,8 @@ def _kept(
     m = s.m
     if owner is not None and owner.began.get(name or "", -1) > loop.start:
         return None  # what it is added to begins anew while the loop runs
-    if tensor.ident not in m.backed or tensor.ident in m.summed:
+    same = {tensor.ident, *tensor.chain}  # what it is, but for a factor
+    if m.backed.isdisjoint(same) or not m.summed.isdisjoint(same):
         return None
     loss = f"loss#{getattr(tensor.made_at, 'lineno', 0)}"
     shown = name or getattr(into, "known_as", None)

@@ -54,9 +54,25 @@ def assign(m: Machine, node: ast.Assign, scope: Scope) -> int | None:
     if len(node.targets) == 1 and isinstance(value, ast.BinOp) and _grows(node, value, scope):
         return _grown(m, node, value, scope)
     result = m.ev(value, scope)
+    if isinstance(value, ast.BinOp) and isinstance(node.targets[0], ast.Name):
+        _average(m, node, node.targets[0], value, result, scope=scope)
     for target in node.targets:
         assignment.assign(m, target, result, scope)
     return None
+
+
+def _average(
+    m: Machine, node: ast.Assign, target: ast.Name, value: ast.BinOp, new: Value, *, scope: Scope
+) -> None:
+    """Take note of `average = 0.9 * average + 0.1 * loss`: it holds every loss there was."""
+    if not isinstance(unify(new), Tensor) or target.id not in scope.names:
+        return
+    names = {part.id for part in ast.walk(value) if isinstance(part, ast.Name)}
+    if target.id in names:
+        for name in sorted(names - {target.id}):
+            added = unify(m.lookup(name, scope))
+            if isinstance(added, Tensor) and added.graph:
+                _keep(m, node, target, added, new, scope=scope)
 
 
 def _grows(node: ast.Assign, value: ast.BinOp, scope: Scope) -> bool:
@@ -111,15 +127,22 @@ def _accumulate(
     """Bind what something was added to: a loss is kept, a number counts."""
     added = unify(value)
     if isinstance(added, Tensor) and added.graph:
-        spelled = scope.module.spelled(target)
-        owner = scope.elsewhere.get(spelled, scope)
-        m.note(
-            "kept", node, scope, tensor=added, into=unify(new), name=spelled, owner=owner,
-            born=owner.assigned.get(spelled, -1), loops=tuple(m.loops),
-        )  # fmt: skip
+        _keep(m, node, target, added, new, scope=scope)
     if isinstance(new, int) and not isinstance(new, bool):
         new = Tick(new)
     _rebind(m, target, new, scope)
+
+
+def _keep(
+    m: Machine, node: ast.stmt, target: ast.expr, added: Tensor, new: Value, *, scope: Scope
+) -> None:
+    """Take note of a loss that becomes a part of something older."""
+    spelled = scope.module.spelled(target)
+    owner = scope.elsewhere.get(spelled, scope)
+    m.note(
+        "kept", node, scope, tensor=added, into=unify(new), name=spelled, owner=owner,
+        born=owner.assigned.get(spelled, -1), loops=tuple(m.loops),
+    )  # fmt: skip
 
 
 def _rebind(m: Machine, target: ast.expr, value: Value, scope: Scope) -> None:
