@@ -132,7 +132,7 @@ def _is_left_out(view: View, model: str, held: frozenset[str]) -> bool:
     facts = view.facts.get(model, {})
     if not facts.get("trainable") or facts.get("held") or facts.get("frozen"):
         return False
-    if facts.get("type") is None or facts.get("distributed"):
+    if facts.get("type") is None or facts.get("distributed") or facts.get("loaded"):
         return False
     if _GUIDE.search(model) or _GUIDE.search(str(facts["type"])) or _is_held(model, held):
         return False

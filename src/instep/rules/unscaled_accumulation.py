@@ -99,6 +99,8 @@ def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
     if found is None or not _is_undivided(view, window):
         return None
     size, severity = found
+    if severity is Severity.ERROR and not _is_mean(view, window):
+        severity = Severity.WARNING  # a sum over the items would be right as it is
     noun = "micro-batch" if step.every or not pieces(window) else "piece"
     backward = window.kept[0]
     given = "" if step.every_is_literal else f"with {counted(size, noun)} in a window, "
@@ -110,6 +112,14 @@ def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
         severity=severity,
         related=[(step, "stepped here")],
         evidence=[*window.kept[1:], step, *window.of(Zero)],
+    )
+
+
+def _is_mean(view: View, window: WindowRecord) -> bool:
+    """Say whether every loss of a window surely is a mean over its items."""
+    return all(
+        "mean" in (backward.reduction, fact(view, backward, "reduction"))
+        for backward in window.kept
     )
 
 

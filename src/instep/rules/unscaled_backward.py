@@ -84,7 +84,10 @@ def _judge(view: View, window: WindowRecord) -> Iterator[Finding | None]:
         return
     scaled = [backward for backward in window.kept if backward.scaled]
     ever = any(isinstance(event, Backward) and event.scaled is not False for event in view.events)
+    again = {backward.loss for backward in scaled}
     for backward in window.kept:
+        if backward.loss in again:
+            continue  # the same loss a second time: torch raises before anything is added
         if backward.scaled is False and backward.optimizers is not None:
             yield report(
                 sys.modules[__name__],

@@ -19,14 +19,15 @@ class Created(Event):
     scaler     type, enabled, scale
     scheduler  type, optimizer, unit, horizon (what its length counts: "updates" or "batches")
     model      type, parameters (names), frozen (names), batchnorm, distributed ("ddp", "fsdp"),
-               written, trainable (it has parameters), held (by any optimizer), part_of
+               written, trainable (it has parameters), held (by any optimizer), part_of,
+               loaded (from a file)
     loader     type, length (batches), batch_items, drop_last, pieces (of a batch), patches,
                bounded (where its epoch ends is not known)
     loss       type, reduction, unit ("samples", "tokens", "pixels"), ragged (the number of items
                differs between batches; "declared": it may), coupled (an item's loss depends on
                the other items)
     job        source ("check", "watch", "engine"), rank, ranks, managed (by which framework),
-               partial (a part of somebody else's loop)
+               partial (a part of somebody else's loop), old (torch before 0.5)
     """
 
     kind: ClassVar[str] = "created"

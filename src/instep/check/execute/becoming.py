@@ -108,6 +108,12 @@ def _model(value: Unknown, name: str) -> Net:
         return next(iter(value.hint))
     made = Net(name)
     made.modeless = MODELESS in value.attrs
+    whole = value.whole
+    if whole is not None and whole.made is None and roles.last(whole.known_as) in roles.MODEL:
+        whole.made = _model(whole, roles.last(whole.known_as))
+        whole.made.known_as = whole.known_as
+    if whole is not None and isinstance(whole.made, Net):
+        made.join(whole.made)
     return made
 
 

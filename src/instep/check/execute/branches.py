@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING
 
 from instep.check.execute import conditions
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from instep.check.execute.program import Module, Scope
 
 _LEAVES = (ast.Raise, ast.Return, ast.Continue, ast.Break)
+_DATA = re.compile(r"loss|nan|inf|finite|norm", re.IGNORECASE)
 _EXITS = frozenset({"exit", "quit"})
 
 
@@ -37,6 +39,7 @@ def if_(m: Machine, node: ast.If, scope: Scope) -> int | None:
     """Execute an `if`."""
     scan = scope.module.scan
     guards = (_leaves(node.body) or _exits(node.body)) and not _leaves(node.orelse)
+    guards = guards or _gives_up(node, scope.module)
     hot = scan.any_hot(node.body) or scan.any_hot(node.orelse)
     matters = hot or guards
     m.ask(matters=matters, counting=matters and _resets(node, scope.module))
@@ -59,6 +62,14 @@ def if_(m: Machine, node: ast.If, scope: Scope) -> int | None:
         return m.run(body, scope)
     finally:
         m.gates.pop()
+
+
+def _gives_up(node: ast.If, module: Module) -> bool:
+    """Say whether a branch throws away what it has because of a number that came out wrong."""
+    if node.orelse or _DATA.search(module.spelled(node.test)) is None:
+        return False
+    names = {name for statement in node.body for name in module.scan.names(statement)}
+    return "zero_grad" in names and names.isdisjoint({"backward", "step"})
 
 
 def _cuts(m: Machine, node: ast.If) -> bool:

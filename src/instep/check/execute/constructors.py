@@ -44,7 +44,7 @@ def by_name(path: str, call: Call) -> Thing | None:
     if name in roles.OPTIMIZER_CLASS:
         return _optimizer(path, call)
     if name[:1].isupper() and name in roles.CRITERION_CLASS:
-        return losses.criterion(name, call.kwargs)
+        return losses.criterion(name, call.kwargs, of_torch=path.startswith("torch."))
     return None
 
 

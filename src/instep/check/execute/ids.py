@@ -92,6 +92,7 @@ class Ids:
             frozen=net.frozen or None,
             trainable=net.trainable,
             held=self._is_held(net) or None,
+            loaded=net.loaded or None,
             written=net.written or None,
             part_of=None if net.part_of is None else self.of(net.part_of),
         )

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from instep.check.execute.values import Value
 
 
-def criterion(name: str, kwargs: dict[str, Value]) -> Criterion:
-    """Return a loss function from how it was made.
+def criterion(name: str, kwargs: dict[str, Value], *, of_torch: bool = True) -> Criterion:
+    """Return a loss function from how it was made; what others' reduce to is not known.
 
     >>> criterion("CrossEntropyLoss", {"ignore_index": 0}).ragged
     'declared'
     """
-    reduction = kwargs.get("reduction", "mean")
+    reduction = kwargs.get("reduction", "mean" if of_torch else None)
     if kwargs.get("size_average") is False:
         reduction = "sum"
     if kwargs.get("reduce") is False:

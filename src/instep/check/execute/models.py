@@ -89,6 +89,7 @@ def _through(m: Machine, node: ast.AST, value: Net, inputs: list[Value]) -> Tens
     if value.frozen and not any(tensor.graph for tensor in found):
         made.graph = False
     made.coupled = any(tensor.coupled for tensor in found) or None
+    made.raw = True
     return made
 
 
@@ -153,6 +154,12 @@ def _engine(m: Machine, value: Net, call: Call) -> Value:
     return opaque.managed(m, str(value.known_as), call)
 
 
+def _load(m: Machine, value: Net, call: Call) -> Value:
+    for part in value.inside():
+        part.loaded = True
+    return call.unknown(m)
+
+
 def _nothing(m: Machine, _value: Net, call: Call) -> Value:
     return call.unknown(m)
 
@@ -180,7 +187,8 @@ _TABLE: dict[Callable[[Machine, Net, Call], Value], tuple[str, ...]] = {
     _no_sync: ("no_sync", "set_requires_gradient_sync"),
     _parts: ("modules", "children", "named_modules", "named_children", "items", "values"),
     _engine: ("backward", "step"),
-    _nothing: ("state_dict", "load_state_dict", "register_buffer", "get_scale", "is_enabled"),
+    _load: ("load_state_dict",),
+    _nothing: ("state_dict", "register_buffer", "get_scale", "is_enabled"),
     _resized: ("resize_token_embeddings",),
 }  # fmt: skip
 _METHODS = {name: handler for handler, names in _TABLE.items() for name in names}

@@ -49,6 +49,11 @@ class Module:
         """The lines of the text."""
         return self.unit.text.split("\n")
 
+    @cached_property
+    def is_old(self) -> bool:
+        """Whether it can only run on a torch from before 0.5: schedulers came first then."""
+        return "volatile=True" in self.unit.text or ".data[0]" in self.unit.text
+
     def text(self, node: ast.stmt) -> str:
         """Return the lines that a statement stands on."""
         return "\n".join(self.lines[node.lineno - 1 : node.end_lineno])

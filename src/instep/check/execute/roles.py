@@ -51,7 +51,7 @@ CRITERION = Names(
 MODEL = Names(
     r"model|net(_|$|work|\d|[A-Z])|^net|^[GD]$|encoder|decoder|generator|discriminator|critic"
     r"|actor|policy|backbone|classifier|unet|vae|student|teacher|module$|transformer|^gen$|^disc$"
-    r"|segmenter|detector|projector|predictor|bert|gpt|resnet|mlp|^head$|^agent$",
+    r"|gan$|segmenter|detector|projector|predictor|bert|gpt|resnet|mlp|^head$|^agent$",
     re.IGNORECASE,
 )
 LOADER = Names(

@@ -67,6 +67,8 @@ class Settler:
             facts["managed"] = self.m.managed
         if self.m.partial:
             facts["partial"] = True
+        if any(module.is_old for module in {note.module for note in self.m.notes}):
+            facts["old"] = True
         yield Created("job", "job", facts)
         yield from self.ids.created.values()
         for assumption in self.m.decisions.assumed.values():

@@ -57,7 +57,8 @@ def _reduction(m: Machine, tensor: Tensor, call: Call, args: list[Value]) -> Ten
     made = tensors.copy(m, tensor, call.node)
     if args or getattr(call.node, "keywords", []):
         made.reduction = None
-    elif tensor.reduction in {None, "none"}:
+    elif tensor.reduction in {None, "none"} and not (tensor.raw and call.name == "mean"):
+        # A loss that a model returns may have one part per device: their mean says nothing.
         made.reduction = "sum" if call.name == "sum" else "mean"
     if tensor.nets == frozenset() and not tensor.graph:
         made.known_as = SUM if call.name == "sum" else None

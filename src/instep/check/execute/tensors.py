@@ -31,6 +31,7 @@ class Tensor(Thing):
     graph = True
     parts: tuple[Any, ...] | None = ()
     reduction: str | None = None
+    raw = False  # it is what a model returned, as it was
     ragged: bool | str | None = None  # "declared": items may be ignored
     coupled: bool | None = None
     kind: str | None = None

@@ -70,6 +70,7 @@ class Net(Thing):
         self.training: bool | None = None
         self.trainable: bool | None = None  # it has parameters of its own
         self.modeless = False  # it does the same in train and in eval mode
+        self.loaded = False  # from a file: it may have been trained already
         self.written = False  # its constructor is in the source
 
     def join(self, whole: Net) -> None:

@@ -63,6 +63,7 @@ class Unknown(Thing):
     inverse: Value = None  # it is 1 / this
     formula: tuple[Any, ...] | None = None  # the operation that it is the result of
     hint: frozenset[Net] | None = None  # the models that it was made of
+    whole: Unknown | None = None  # what it is an attribute of
 
     def __init__(self, key: str, name: str | None = None, drawn: Thing | None = None) -> None:
         super().__init__(name if name is not None else key)
