@@ -12,8 +12,21 @@ from tests.reports.kit import LOOP, at, cases, finding, plain, raw_controls, sou
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 
 
+HINT = re.compile(r"^ *= more: .*\n", re.MULTILINE)
+
+
 def shown(*found, files=None, **options):
-    return render(found, source_of(files or {"train.py": LOOP}), Options(**options))
+    """Return the report but for the hint that every finding without a fix has."""
+    whole = render(found, source_of(files or {"train.py": LOOP}), Options(**options))
+    return HINT.sub("", whole)
+
+
+def test_without_a_fix_there_is_a_hint():
+    source = source_of({"train.py": LOOP})
+    assert "  = more: instep explain missing-zero-grad\n" in render([plain()], source, Options())
+    info = plain(severity=Severity.INFO)
+    assert "more:" not in render([info], source, Options())
+    assert "more:" not in render([finding()], source, Options())
 
 
 def test_golden():

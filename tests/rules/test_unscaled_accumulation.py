@@ -26,7 +26,7 @@ CODE = "INS201"
 
 
 def test_a_gated_window_that_is_not_divided():
-    finding = only(CODE, gated(4, batches=6, factor=1.0))
+    finding = only(CODE, gated(4, batches=6, factor=1.0, reduction="mean"))
     assert finding.severity is Severity.ERROR
     assert finding.place.line == LINES["backward"]
     assert (
@@ -38,9 +38,13 @@ def test_a_gated_window_that_is_not_divided():
 
 
 def test_a_number_that_is_not_written_is_an_example():
-    finding = only(CODE, gated(3, factor=1.0, is_literal=False))
+    finding = only(CODE, gated(3, factor=1.0, is_literal=False, reduction="mean"))
     assert finding.severity is Severity.ERROR
     assert finding.message.startswith("with 3 micro-batches in a window, the update of `sgd` is 3 ")
+
+
+def test_a_loss_that_may_be_a_sum_is_a_warning():
+    assert only(CODE, gated(3, factor=1.0)).severity is Severity.WARNING
 
 
 def test_patches_that_are_not_divided():

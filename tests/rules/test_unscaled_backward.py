@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from instep.rules import unscaled_backward as rule
@@ -44,8 +46,12 @@ def test_the_loss_of_one_optimizer_is_not():
     assert "the update of `d` is that many times too small" in found[10][1]
 
 
+def other(line):
+    return replace(plain(line), loss="other")
+
+
 def test_one_of_two_losses_is_not():
-    finding = one(rule, SCALER, scaled(), plain(11), *END)
+    finding = one(rule, SCALER, scaled(), other(11), *END)
     assert finding.place.line == 11
     assert "beside the scaled ones it hardly counts" in finding.message
     assert [e.kind for e in finding.evidence] == ["backward", "step", "backward"]
@@ -55,6 +61,7 @@ def test_one_of_two_losses_is_not():
     "events",
     [
         pytest.param([SCALER, *[scaled(), *END] * 2], id="right"),
+        pytest.param([SCALER, scaled(), plain(11), *END], id="the same loss twice: torch raises"),
         pytest.param([SCALER, plain(), step()], id="no scaler in the step"),
         pytest.param([SCALER, backward(scaled=None), *END], id="unknown"),
         pytest.param([SCALER, plain(optimizers=None), *END], id="unknown whose"),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _MOST_TRIED = 6  # candidates of one finding
 _MOST_JOINED = 2  # findings that a fix brings to light and mends as well
+_MOST_WORK = 200_000  # events that rules look at, in all texts of one unit together
 _MOST_JUDGED = 40  # texts of one unit, where nobody has asked for fixes yet
 _MOST_LINES = 100_000  # of all these texts together
 
@@ -60,7 +61,7 @@ def with_fixes(
 
     A unit with very many findings gets fixes for the first of them; `fix_unit` finds the rest.
     """
-    limited = _limited(judge)
+    limited = _limited(judge, judgement)
     source = _source(unit, judgement)
     found = []
     for finding in judgement.findings if findings is None else findings:

@@ -43,6 +43,8 @@ class Judgement:
     unjudged: tuple[Unjudged, ...] = ()
     loops: int = 0
     """Paths on which gradients were computed and used."""
+    work: int = 0
+    """Events that the rules looked at, once per optimizer: what judging it again would cost."""
     nodes: Mapping[Place, ast.AST] = field(default_factory=dict, repr=False)
     elsewhere: tuple[Finding, ...] = ()
     """Mistakes in files that this one imports, which show only together with it."""
@@ -81,10 +83,15 @@ def judge(
         findings=tuple(sorted(found.values(), key=_order)),
         unjudged=tuple(Unjudged(place, reason) for reason, place in places.items()),
         loops=len(run.paths),
+        work=sum(len(path.trace) * (1 + _optimizers(path)) for path in run.paths),
         nodes=module.nodes,
         elsewhere=tuple(elsewhere.values()),
         followed=frozenset(project.asked),
     )
+
+
+def _optimizers(path: Path) -> int:
+    return sum(facts["role"] == "optimizer" for facts in path.trace.facts.values())
 
 
 def _file(unit: Unit) -> str | None:

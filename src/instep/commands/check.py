@@ -69,6 +69,10 @@ def run(options: argparse.Namespace) -> int:
     return FOUND if _fails(plan, result) else CLEAN
 
 
+def _is_source(file: str | None) -> bool:
+    return file is not None and str(file).endswith((".py", ".pyw", ".ipynb"))
+
+
 def _refuse(options: argparse.Namespace) -> None:
     """Refuse what contradicts itself, before anything is read."""
     said = [
@@ -81,6 +85,10 @@ def _refuse(options: argparse.Namespace) -> None:
         (
             options.write_baseline is not None and options.diff,
             "--write-baseline and --diff: a file would be written, and none may be.",
+        ),
+        (
+            any(_is_source(file) for file in (options.output_file, options.write_baseline)),
+            "--output-file and --write-baseline: that is a source file, which would be lost.",
         ),
         (
             options.statistics and options.output_format not in {"text", "json"},

@@ -207,7 +207,8 @@ def mend(finding: Finding, source: Source) -> Iterator[Fix]:
     step = None if clear is None else step_statement(source, finding, clear)
     if clear is None or step is None:
         return
-    late = source.statement_at(evidence(finding, Backward)[0].place)
+    backward = next(iter(evidence(finding, Backward)), None)
+    late = None if backward is None else source.statement_at(backward.place)
     if late is not None and late in _siblings(source, step) and late.lineno > step.lineno:
         # The update stands before the backward it was made for.
         yield from moves(source, "step after the backward", step, late, after=True)

@@ -48,11 +48,16 @@ def statements(source: Source, events: Iterable[Event]) -> list[ast.stmt]:
     return list(dict.fromkeys(statement for statement in found if statement is not None))
 
 
+_ONE_LINERS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
+
+
 def optimizer_name(source: Source, place: Place | None) -> str | None:
     """Return how the source names the optimizer of a step: `opt.step()`, `scaler.step(opt)`."""
     call = source.call_at(place)
     if call is None or called(call) != "step":
         return None
+    if any(isinstance(node, _ONE_LINERS) for node in source.ancestors(call)):
+        return None  # the name is known in there only
     given = [source.code(arg) for arg in call.args[:1] if isinstance(arg, _NAMES)]
     if given and "closure" not in given[0]:
         return given[0]

@@ -87,7 +87,7 @@ def moves(
     is_safe: bool = True,
 ) -> Iterator[Fix]:
     """Give the ways to move a statement to another one, in a function that they meet in."""
-    if moved is None or to is None:
+    if moved is None or to is None or _is_read(source, moved):
         return
     for statement in sites(source, moved, is_whole=True):
         for site in sites(source, to):
@@ -98,6 +98,18 @@ def moves(
     if _is_portable(source, moved, to):
         for edits in _moves(source, moved, to, after=after):
             yield from offer(title, edits, is_safe=is_safe)
+
+
+def _is_read(source: Source, statement: ast.stmt) -> bool:
+    """Whether a statement gives a name something that is read elsewhere: it stays where it is."""
+    targets = [n.id for n in _names(statement) if isinstance(n.ctx, ast.Store)]
+    if not targets:
+        return False
+    own = set(_names(statement))
+    return any(
+        name.id in targets and name not in own and isinstance(name.ctx, ast.Load)
+        for name in _names(source.scope(statement))
+    )
 
 
 def _is_portable(source: Source, moved: ast.stmt, to: ast.stmt) -> bool:

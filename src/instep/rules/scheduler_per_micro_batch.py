@@ -47,8 +47,8 @@ BAD = """\
 import torch
 
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=1000)
-for update in range(1000):
+scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=num_updates)
+for update in range(num_updates):
     for micro in range(4):
         x, y = next(batches)
         loss = torch.nn.functional.cross_entropy(model(x), y) / 4
@@ -62,8 +62,8 @@ GOOD = """\
 import torch
 
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=1000)
-for update in range(1000):
+scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=num_updates)
+for update in range(num_updates):
     for micro in range(4):
         x, y = next(batches)
         loss = torch.nn.functional.cross_entropy(model(x), y) / 4

@@ -18,7 +18,8 @@ def is_known(event: Event) -> bool:
     """Say whether what the event does to the gradients, if anything, is known."""
     unclear = isinstance(event, Backward | Zero | Step) and event.touches() is None
     partial = isinstance(event, Zero) and not event.complete
-    return not (unclear or partial or isinstance(event, Opaque))
+    edited = isinstance(event, GradEdited) and event.factor is None
+    return not (unclear or partial or edited or isinstance(event, Opaque))
 
 
 def count_micro_batches(events: Iterable[Event]) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from instep.check.execute import grads, tensors
 from instep.check.execute.definitions import Instance
 from instep.check.execute.tensors import Tensor
-from instep.check.execute.things import Net, Param, Parameters
+from instep.check.execute.things import Grad, Net, Param, Parameters
 from instep.check.execute.values import DictValue, Gate, ListValue, Thing, Unknown, unify
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ def _replaced(
 def _bind_attribute(m: Machine, target: ast.Attribute, value: Value, scope: Scope) -> None:
     owner = unify(m.ev(target.value, scope))
     spelled = scope.module.spelled(target)
-    if isinstance(owner, Net) and owner.kind == "Parameter" and target.attr == "grad":
-        owner = Param(frozenset({owner}))
+    if isinstance(owner, Net) and target.attr == "grad":
+        owner = Param(frozenset({owner}), complete=owner.kind == "Parameter")
     if isinstance(owner, Param):
         grads.assign(m, target, owner, value, scope)
         return
@@ -111,6 +111,9 @@ def _exchanged(m: Machine, target: ast.expr, owner: Net, value: Net, scope: Scop
 
 def _bind_item(m: Machine, target: ast.Subscript, value: Value, scope: Scope) -> None:
     owner = unify(m.ev(target.value, scope))
+    if isinstance(owner, Grad):
+        m.note("grad-edited", target, scope, param=owner.param, factor=None)
+        return
     at = m.ev(target.slice, scope)
     if isinstance(value, Thing):
         _name_it(value, scope.module.spelled(target))

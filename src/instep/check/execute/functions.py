@@ -100,12 +100,23 @@ def _stop(m: Machine, function: Function, call: Call) -> Value:
     scan = function.scope.module.scan
     if code in scan.generators:
         return _generator(m, function, call)
+    if m.loops and not isinstance(code, ast.Lambda) and _is_abstract(code):
+        # A subclass that is not here says what it does.
+        call.note(m, "opaque", what=str(function.known_as), values=None)
+        m.problem(f"`{function.known_as}` is left to a subclass", call)
+        return call.unknown(m)
     if m.depth >= MOST_DEPTH or m.stack.count(code) >= _MOST_RECURSION:
         if m.depth >= MOST_DEPTH and scan.hot(code):
             call.note(m, "opaque", what=str(function.known_as), values=call.inputs)
             m.problem("calls are nested too deeply", call)
         return tensors.derive(m, call.node, call.inputs, call.scope)
     return None
+
+
+def _is_abstract(code: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Say whether a function does nothing but refuse."""
+    last = code.body[-1]
+    return len(code.body) <= 2 and isinstance(last, ast.Raise) and "NotImpl" in ast.dump(last)
 
 
 def _generator(m: Machine, function: Function, call: Call) -> Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from instep.check.execute import assignment, conditions, numbers, roles
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from instep.check.execute.values import Thing
 
 EPOCHS = 2
+_CARRIED = re.compile(r"detach|hidden|memory|memories|bptt|repackage")
+"""What pieces of a sequence hand on: each may well have an update of its own."""
 _MOST_KNOWN = 8
 """Iterations of an inner loop of a known length that are all run."""
 
@@ -34,7 +37,8 @@ def for_(m: Machine, node: ast.For, scope: Scope) -> int | None:
     loop.literal = source.literal
     loop.text = scope.module.spelled(node.iter)
     loop.name = scope.module.spelled(node.target)
-    loop.patches = source.strided or loop.text in roles.PATCHES or loop.name in roles.PATCHES
+    cut = source.strided and not _CARRIED.search(scope.module.text(node))
+    loop.patches = cut or loop.text in roles.PATCHES or loop.name in roles.PATCHES
     try:
         return _iterate(m, node, source, loop, scope)
     finally:

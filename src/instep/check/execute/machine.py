@@ -73,6 +73,7 @@ class Machine:
         self.backed: set[int] = set()  # tensors that were backpropagated
         self.summed: set[int] = set()  # tensors that were a part of one that was
         self.managed: str | None = None  # who counts micro-batches instead of the loop
+        self.counters: dict[str, set[ast.AST]] = {}  # where unknown ones are asked
         self.partial = False  # it is a part of somebody else's loop, which draws the batches
         self.epochal = False  # a loop over epochs was seen
         # Where execution stands.

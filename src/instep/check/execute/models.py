@@ -89,7 +89,7 @@ def _through(m: Machine, node: ast.AST, value: Net, inputs: list[Value]) -> Tens
     if value.frozen and not any(tensor.graph for tensor in found):
         made.graph = False
     made.coupled = any(tensor.coupled for tensor in found) or None
-    made.raw = True
+    made.raw = len(inputs) > 1  # with the targets it returns a loss
     return made
 
 

@@ -134,6 +134,11 @@ def _modulo(m: Machine, node: ast.AST, left: Value, right: Value, scope: Scope) 
     if not isinstance(value, int):
         # Nobody knows where this counter stands; it does count, so it counts how often it is asked.
         value = m.sites[node] = m.sites.get(node, 0) + 1
+        asked = m.counters.setdefault(scope.module.spelled(getattr(node, "left", node)), set())
+        asked.add(node)
+        if len(asked) == 2 and m.gate_matters:
+            # What happened to it between the two is not known either.
+            m.note("opaque", node, scope, what="a counter", values=None)
     rest = Mod(value % divisor)
     if divisor > MOST_EVERY:
         # Something that happens every thousand iterations must happen in the few that are run.

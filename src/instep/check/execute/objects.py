@@ -63,7 +63,9 @@ def blank(cls: Class, inputs: Iterable[Value] = ()) -> Thing:
         return net
     if any(last(name) in OPTIMIZER_CLASS for name in outside):
         held = constructors.held_by(list(inputs))
-        return Optimizer(None, held, str(cls.known_as))
+        made = Optimizer(None, held, str(cls.known_as))
+        made.is_own = any("step" in base.members for base in cls.mro())
+        return made
     return Instance(cls)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from instep.check.execute import tensors
-from instep.check.execute.roles import ACTS, BENIGN, COUPLED, last
+from instep.check.execute.roles import ACTS, BENIGN, CLEARS, COUPLED, WRAPS, last
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Optimizer, Scaler
 from instep.check.execute.values import MODELESS, Unknown, unify
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from instep.check.execute.machine import Machine
     from instep.check.execute.values import Value
 
+_HARMLESS = frozenset({"zeros", "zeros_like", "new_zeros", "count_nonzero", "nonzero", "zero_"})
 _MOST = 60
 """Values that are looked into: lists can hold themselves."""
 
@@ -25,6 +26,9 @@ def unknown_call(m: Machine, name: str, call: Call, inputs: list[Value] | None =
         inputs = call.inputs
     short = last(name)
     watch(m, short, call, inputs)
+    wrapped = [value for value in _held(inputs) if isinstance(value, Optimizer)]
+    if len(wrapped) == 1 and short in WRAPS:
+        return wrapped[0]  # whatever was put around it, it acts on the same parameters
     made = tensors.derive(m, call.node, inputs, call.scope)
     if isinstance(made, Unknown) and any(_unmodes(*item) for item in call.kwargs.items()):
         made.attrs[MODELESS] = True
@@ -41,6 +45,10 @@ def _unmodes(name: str, value: Value) -> bool:
 
 def watch(m: Machine, name: str, call: Call, inputs: list[Value]) -> None:
     """Take note of a call that is given an optimizer or a loss: their windows may be anything."""
+    if name in CLEARS and name not in _HARMLESS:
+        call.note(m, "opaque", what=name, values=None)
+        m.problem(f"`{name}` may clear gradients, and cannot be followed", call)
+        return
     held = _held(inputs)
     if "backward" in name:
         m.summed.update(value.ident for value in held if isinstance(value, Tensor))

@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from instep.check.execute.values import Value
 
 
+_CLEARS = frozenset({"zero_grad", "clear_grad", "clear_gradients", "reset_grad", "zero_gradients"})
+
+
 def method(m: Machine, value: Optimizer, call: Call) -> Value:
     """Call a method of an optimizer."""
     name = call.name
-    if name == "zero_grad":
+    if name in _CLEARS:
         if _acts(value.accelerator or m.accumulating):
             zero(m, call, optimizer=value)
         return None
@@ -35,7 +38,7 @@ def method(m: Machine, value: Optimizer, call: Call) -> Value:
         return opaque.managed(m, str(value.known_as), call)
     if name in {"prepare", "to", "cuda"}:
         return value
-    if name.startswith("step"):
+    if name.startswith(("step", "register_step")):
         call.note(m, "opaque", what=name, values=[value])
     return call.unknown(m)
 
@@ -77,6 +80,8 @@ def step(
         call.note(m, "opaque", what="closure", values=[value])
     elif isinstance(closure, Function):
         result = functions.invoke(m, closure, Call(call.node, call.scope))
+    if value.is_own or "step" in value.attrs:
+        call.note(m, "opaque", what=f"{value.known_as}.step", values=[value])
     closed = closure is not None
     call.note(m, "step", optimizer=value, scaler=through, closure=closed, gate=m.gate())
     return result

@@ -69,11 +69,15 @@ BENIGN = Names(
     r"save|log|print|write|ckpt|checkpoint|metric|meter|gather|reduce|isnan|isinf|isfinite|stat"
     r"|record|scalar|report|get_|lr|learning_rate|ema|load|resume|restore|dump|str|repr|len|type"
     r"|isinstance|hasattr|getattr|setattr|id|format|summary|count|wandb|mlflow|append|update_"
-    r"|broadcast|hook|attach|register|deepcopy|state_dict|warn|info|debug|display|plot|show"
-    r"|initialize|amp|prepare|setup|wrap|float|item|backup|schedul|warmup|adjust|decay|freeze",
+    r"|broadcast|deepcopy|state_dict|warn|info|debug|display|plot|show"
+    r"|amp|float|item|backup|schedul|warmup|adjust|decay|freeze",
     re.IGNORECASE,
 )
 """Functions that may be given an optimizer without doing anything to its gradients."""
+WRAPS = Names(r"wrap|optimi[sz]er$|prepare_opt", re.IGNORECASE)
+"""Functions that give an optimizer back in another form."""
+CLEARS = Names(r"zero|clear_?grad|reset_?grad|clean_?grad", re.IGNORECASE)
+"""Functions that may clear gradients, whatever they are given."""
 ACTS = Names(r"backward|optimi[sz]|step|train|update|fit|clip|apply|scaler|accum|closure|grad")
 """Functions that may do something to a loss that they are given."""
 COUPLED = Names(

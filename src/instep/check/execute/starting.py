@@ -100,12 +100,19 @@ def _setup(module: Module) -> list[ast.stmt]:
     """Return the statements of a module that only set up: definitions, imports, assignments."""
     found: list[ast.stmt] = []
     for statement in module.tree.body:
-        if isinstance(statement, ast.Expr | ast.For | ast.While | ast.With):
+        if isinstance(statement, ast.While | ast.With):
+            continue
+        if isinstance(statement, ast.Expr | ast.For) and not _prepares(statement, module):
             continue
         if isinstance(statement, ast.If) and "__name__" in module.spelled(statement.test):
             continue
         found.append(statement)
     return found
+
+
+def _prepares(statement: ast.stmt, module: Module) -> bool:
+    """Say whether a statement sets something up: freezes a model, adds a group of parameters."""
+    return not module.scan.hot(statement) or "add_param_group" in module.scan.names(statement)
 
 
 def _arguments(function: Function, scope: Scope) -> list[Value]:

@@ -108,7 +108,10 @@ def augmented(m: Machine, node: ast.AugAssign, scope: Scope) -> int | None:
     if isinstance(known, Grad):
         changes = isinstance(node.op, ast.Mult | ast.Div)
         factor = grads.factor([value], type(node.op).__name__) if changes else None
-        m.note("grad-edited", node, scope, param=known.param, factor=factor)
+        if factor == 0:
+            m.note("zero", node, scope, param=known.param, set_to_none=False)
+        else:
+            m.note("grad-edited", node, scope, param=known.param, factor=factor)
         return None
     new = numbers.binary(m, node, node.op, old, value, scope=scope)
     if isinstance(known, ListValue) and isinstance(added, ListValue):
@@ -207,9 +210,11 @@ def nonlocal_(_m: Machine, node: ast.Nonlocal, scope: Scope) -> int | None:
     return None
 
 
-def delete(_m: Machine, node: ast.Delete, scope: Scope) -> int | None:
-    """Execute a `del`."""
+def delete(m: Machine, node: ast.Delete, scope: Scope) -> int | None:
+    """Execute a `del`; of a gradient it is a clear."""
     for target in node.targets:
         if isinstance(target, ast.Name):
             scope.names.pop(target.id, None)
+        elif isinstance(target, ast.Attribute) and target.attr == "grad":
+            assignment.assign(m, target, None, scope)
     return None

@@ -116,6 +116,8 @@ _METHODS: dict[type[Thing], methods.Handler] = {
 _BUILTINS = {
     "bool": builtin_calls.bool_,
     "enumerate": builtin_calls.enumerate_,
+    "eval": builtin_calls.source_text,
+    "exec": builtin_calls.source_text,
     "filter": builtin_calls.filter_,
     "float": builtin_calls.float_,
     "getattr": builtin_calls.getattr_,

@@ -31,7 +31,7 @@ class Tensor(Thing):
     graph = True
     parts: tuple[Any, ...] | None = ()
     reduction: str | None = None
-    raw = False  # it is what a model returned, as it was
+    raw = False  # it is what a model returned that was given more than an input: a loss, perhaps
     ragged: bool | str | None = None  # "declared": items may be ignored
     coupled: bool | None = None
     kind: str | None = None

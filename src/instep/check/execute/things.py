@@ -24,6 +24,7 @@ class Optimizer(Thing):
         self.nets = nets
         self.kind = kind
         self.torch = False
+        self.is_own = False  # its `step` is the project's, and may do anything
         self.accelerator: Accelerator | None = None
 
 
