@@ -19,6 +19,7 @@ class Judgement(NamedTuple):
     loops: int
     nodes: dict
     elsewhere: tuple = ()
+    work: int = 1
 
 
 def judge(unit):
@@ -231,3 +232,11 @@ def test_markdown_and_notebooks(rules):
     unit = unit_of(notebook, "a.ipynb")
     done = fixed(notebook, path="a.ipynb")
     assert unit.write_back(done.text) == notebook.replace("bad", "good")
+
+
+def test_what_is_dear_to_judge_is_judged_less_often(rules):
+    rules("bad", renames("good"))
+    unit = unit_of("\n".join(["bad = 1"] * 9))
+    dear = judge(unit)._replace(work=100_000)
+    offered = [f.fix is not None for f in fixing.with_fixes(unit, dear, judge=judge)]
+    assert offered == [True] * 2 + [False] * 7

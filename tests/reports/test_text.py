@@ -15,10 +15,13 @@ SGR = re.compile(r"\x1b\[[0-9;]*m")
 HINT = re.compile(r"^ *= more: .*\n", re.MULTILINE)
 
 
-def shown(*found, files=None, **options):
+def whole(*found, files=None, **options):
+    return render(found, source_of(files or {"train.py": LOOP}), Options(**options))
+
+
+def shown(*found, **more):
     """Return the report but for the hint that every finding without a fix has."""
-    whole = render(found, source_of(files or {"train.py": LOOP}), Options(**options))
-    return HINT.sub("", whole)
+    return HINT.sub("", whole(*found, **more))
 
 
 def test_without_a_fix_there_is_a_hint():
@@ -193,10 +196,10 @@ def test_colours():
 @given(cases())
 def test_no_raw_controls_and_colours_change_nothing_else(case):
     files, found = case
-    report = shown(*found, files=files)
+    report = whole(*found, files=files)
     assert raw_controls(report) <= {"\n"}
     report.encode()
-    painted = shown(*found, files=files, colour=True)
+    painted = whole(*found, files=files, colour=True)
     assert SGR.sub("", painted) == report
     for code in SGR.findall(painted):
         assert code == "\x1b[0m" or code.startswith(("\x1b[1", "\x1b[3"))

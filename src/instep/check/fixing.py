@@ -77,13 +77,14 @@ class _SpentError(Exception):
     """As many texts were judged as may be."""
 
 
-def _limited(judge: Judge) -> Judge:
+def _limited(judge: Judge, judgement: Judgement) -> Judge:
     texts = lines = 0
+    most = max(2, min(_MOST_JUDGED, _MOST_WORK // max(judgement.work, 1)))
 
     def limited(unit: Unit) -> Judgement:
         nonlocal texts, lines
         texts, lines = texts + 1, lines + unit.text.count("\n")
-        if texts > _MOST_JUDGED or lines > _MOST_LINES:
+        if texts > most or lines > _MOST_LINES:
             raise _SpentError
         return judge(unit)
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from instep.check.execute.values import Value
 
 MOST_DEPTH = 14
+_HOOKS = ("on_", "after_", "before_", "post_", "pre_")
 _MOST_RECURSION = 2
 
 
@@ -114,8 +115,10 @@ def _stop(m: Machine, function: Function, call: Call) -> Value:
 
 
 def _is_abstract(code: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Say whether a function does nothing but refuse."""
+    """Say whether a function is a hook that does nothing but refuse."""
     last = code.body[-1]
+    if not code.name.lstrip("_").startswith(_HOOKS) and "hook" not in code.name:
+        return False
     return len(code.body) <= 2 and isinstance(last, ast.Raise) and "NotImpl" in ast.dump(last)
 
 
