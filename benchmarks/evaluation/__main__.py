@@ -2,6 +2,7 @@
 
 import argparse
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks.evaluation.running import Checked, check_clone, clones
@@ -65,13 +66,21 @@ def _sets(repositories: list[Repository], verdicts: list[Verdict]) -> str:
                 str(by_cause(errors)),
                 str(precision(warnings)),
                 str(by_cause(warnings)),
+                _short(v for v in own if v.now == "error"),
+                _short(v for v in own if v.now == "warning"),
             ]
         )
     header = [
         "set", "repositories", "files with loops", "lines of Python", "errors",
         "errors, once per repository and rule", "warnings", "warnings, likewise",
+        "errors that are left", "warnings that are left",
     ]  # fmt: skip
     return table(header, rows)
+
+
+def _short(verdicts: Iterable[Verdict]) -> str:
+    found = precision(verdicts)
+    return f"{found.right} of {found.total}"
 
 
 def _rules(verdicts: list[Verdict]) -> str:
@@ -104,12 +113,14 @@ def _findings(repositories: list[Repository], verdicts: list[Verdict]) -> str:
             verdict.code,
             verdict.severity,
             verdict.verdict,
+            verdict.now,
             verdict.reason,
         ]
         for verdict in verdicts
     ]
     header = [
-        "set", "repository", "commit", "file", "line", "rule", "severity", "verdict", "reason",
+        "set", "repository", "commit", "file", "line", "rule", "severity", "verdict", "now",
+        "reason",
     ]  # fmt: skip
     return table(header, rows)
 

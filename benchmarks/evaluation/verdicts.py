@@ -35,6 +35,8 @@ class Verdict:
     severity: str
     verdict: str
     """true, false or unclear; only the first counts as right."""
+    now: str
+    """What the checker as it is says there: error, warning, or silent (info counts as that)."""
     reason: str
 
     @property

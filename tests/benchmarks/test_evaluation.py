@@ -17,7 +17,7 @@ from instep.rules.registry import names
 
 
 def verdict(said="true", code="INS101", repository="a+b", severity="error"):
-    return Verdict("one", repository, "train.py", "12", code, severity, said, "because")
+    return Verdict("one", repository, "train.py", "12", code, severity, said, severity, "because")
 
 
 @pytest.mark.parametrize(
@@ -76,4 +76,5 @@ def test_the_data_fit_together():
         assert one.code in names()
         assert one.severity in {"error", "warning"}
         assert one.verdict in {"true", "false", "unclear"}
+        assert one.now in {"error", "warning", "silent"}
         assert one.reason

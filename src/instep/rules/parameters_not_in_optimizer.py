@@ -78,6 +78,7 @@ def judge(view: View) -> Iterator[Finding]:
 
 def _judge(view: View, held: frozenset[str]) -> Iterator[Finding | None]:
     stepped = {event.optimizer for event in view.events if isinstance(event, Step)}
+    idle = _is_idle(view, stepped)
     evaluated: set[str | None] = set()
     for event in view.events:
         match event:
@@ -85,7 +86,7 @@ def _judge(view: View, held: frozenset[str]) -> Iterator[Finding | None]:
                 evaluated.add(event.model)
             case Mode():
                 evaluated.discard(event.model)
-            case Backward(models=tuple(models), optimizers=()) if _is_idle(view, stepped):
+            case Backward(models=tuple(models), optimizers=()) if idle:
                 left = [m for m in models if m not in evaluated and _is_left_out(view, m, held)]
                 alone = not any(_is_held(model, held) for model in models)
                 if left and alone and any(_is_twin(view, left[0], other) for other in held):
