@@ -37,6 +37,7 @@ def judge(unit):
         elsewhere=tuple(elsewhere.get(unit.path, ())),
         unjudged=unjudged,
         loops=unit.text.count("for "),
+        again=(),
         followed=followed,
     )
 

@@ -79,3 +79,28 @@ def test_the_files_that_a_judgement_rests_on(project):
     [alone] = units_from_bytes(unit.text.encode(), "-", kind="stdin")
     assert judge(alone, project=project).followed == frozenset()
     assert judge(unit, project=project).followed == followed
+
+
+BRANCHES = """\
+import torch
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for i, (x, y) in enumerate(loader):
+    loss = torch.nn.functional.mse_loss(model(x), y) / 4
+    if use_amp:
+        scaler.scale(loss).backward()
+    else:
+        loss.backward()
+    if (i + 1) % 4 == 0:
+        if use_amp:
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_the_same_mistake_in_both_branches_is_told_once():
+    judged = judge(unit_of(BRANCHES))
+    assert codes(judged) == ["INS202", "INS202"]
+    assert {(code, place.line) for code, place in judged.again} == {("INS202", 14)}

@@ -46,6 +46,9 @@ class Judgement:
     work: int = 0
     """Events that the rules looked at, once per optimizer: what judging it again would cost."""
     nodes: Mapping[Place, ast.AST] = field(default_factory=dict, repr=False)
+    again: frozenset[tuple[str, Place]] = frozenset()
+    """Findings, by code and place, that say of the other branch of an `if` what one says already: a
+    fix has to mend both, and a reader need not hear it twice."""
     elsewhere: tuple[Finding, ...] = ()
     """Mistakes in files that this one imports, which show only together with it."""
     followed: frozenset[str] = frozenset()
@@ -67,13 +70,19 @@ def judge(
     run = Runner(module, project).all()
     found: dict[tuple[str, Place], Finding] = {}
     elsewhere: dict[tuple[str, Place], Finding] = {}
+    told: dict[tuple[str, Place], Path] = {}  # the path that showed each
+    again: set[tuple[str, Place]] = set()
     for path in run.paths:
         for finding in judge_all(View(path.trace), codes):
             if path.forced and finding.code in _OF_EVERY_PATH:
                 continue
             key = (finding.code, finding.place)
             here = found if finding.place in module.nodes else elsewhere
-            here.setdefault(key, replace(finding, condition=_condition(finding, path, module)))
+            if key not in here:
+                if _is_told(finding, path, here, told, module):
+                    again.add(key)
+                here[key] = replace(finding, condition=_condition(finding, path, module))
+                told[key] = path
     first = unit.locator.place(1)
     places = {
         reason: module.place(node) if hasattr(node, "lineno") else first
@@ -85,6 +94,7 @@ def judge(
         loops=len(run.paths),
         work=sum(len(path.trace) * (1 + _optimizers(path)) for path in run.paths),
         nodes=module.nodes,
+        again=frozenset(again),
         elsewhere=tuple(elsewhere.values()),
         followed=frozenset(project.asked),
     )
@@ -103,6 +113,31 @@ def _order(finding: Finding) -> tuple[int, int, int, str]:
     return (place.cell or 0, place.line, place.column or 0, finding.code)
 
 
+def _is_told(
+    finding: Finding,
+    path: Path,
+    found: Mapping[tuple[str, Place], Finding],
+    told: Mapping[tuple[str, Place], Path],
+    module: Module,
+) -> bool:
+    """Say whether the same mistake stands in the other branch of an `if`, and was found there."""
+    if not path.forced or finding.place not in module.nodes:
+        return False
+    taken = {a.node: a for a in path.assumptions if a.module is module}
+    line = module.nodes[finding.place].lineno  # type: ignore[attr-defined]
+    for (code, place), other in found.items():
+        if code != finding.code or place not in module.nodes:
+            continue
+        there = module.nodes[other.place].lineno  # type: ignore[attr-defined]
+        for before in told[code, place].assumptions:
+            now = taken.get(before.node)
+            if now is None or now.holds == before.holds:
+                continue
+            if before.first <= there <= before.last and now.first <= line <= now.last:
+                return True
+    return False
+
+
 def _condition(finding: Finding, path: Path, module: Module) -> str | None:
     """Say under which assumptions a finding holds: those whose branch holds its events."""
     lines = {
@@ -116,4 +151,4 @@ def _condition(finding: Finding, path: Path, module: Module) -> str | None:
         if assumption.module is module and inside:
             text = assumption.text if assumption.holds else f"not ({assumption.text})"
             said.append(text)
-    return f"when {' and '.join(said)}" if said else None
+    return f"when {' and '.join(dict.fromkeys(said))}" if said else None

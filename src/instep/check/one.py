@@ -115,7 +115,8 @@ class _Checked:
             if found or _OURS.search(unit.text):
                 heard = suppress(unit, found, self.settings.rules, checked=self.codes)
                 unused = heard.unused if UNUSED_CODE in self.reported else ()
-                kept = heard.kept and self.tools.with_fixes(unit, judgement, heard.kept, self.judge)
+                once = [f for f in heard.kept if (f.code, f.place) not in judgement.again]
+                kept = once and self.tools.with_fixes(unit, judgement, once, self.judge)
                 findings += [in_file(unit, finding) for finding in (*kept, *unused)]
                 silenced += [as_shown(finding, self.path) for finding in heard.silenced]
             elsewhere += [as_shown(finding, self.path) for finding in judgement.elsewhere]

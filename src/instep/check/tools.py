@@ -40,6 +40,10 @@ class Judgement(Protocol):
         """Mistakes, without fixes."""
 
     @property
+    def again(self) -> Collection[tuple[str, Place]]:
+        """Findings, by code and place, of which a reader has heard already."""
+
+    @property
     def elsewhere(self) -> tuple[Finding, ...]:
         """Mistakes in files that the unit imports, which show only together with it."""
 
@@ -83,6 +87,7 @@ class _Nothing(NamedTuple):
     """The judgement of a text with nothing to judge."""
 
     findings: tuple[Finding, ...] = ()
+    again: tuple[tuple[str, Place], ...] = ()
     elsewhere: tuple[Finding, ...] = ()
     unjudged: tuple[NotJudged, ...] = ()
     loops: int = 0
