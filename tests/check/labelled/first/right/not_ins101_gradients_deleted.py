@@ -1,0 +1,10 @@
+# trap 4: the gradients are deleted
+# expect: nothing
+import torch
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    torch.nn.functional.mse_loss(model(x), y).backward()
+    optimizer.step()
+    for p in model.parameters():
+        del p.grad
