@@ -310,7 +310,7 @@ def test_wrong_projects_are_found(here, project, typed, monkeypatch, name):
     assert places(findings(typed, str(root))) == [(str(root / path), *position)]
     code, out, err = typed("--fix", "project")
     assert (code, err) == (1, "")
-    assert out.endswith(f"Found 1 error in {len([*root.rglob('*.py')])} files.\n")
+    assert out.endswith(f"Found 1 error in 1 of {len([*root.rglob('*.py')])} files.\n")
     monkeypatch.chdir(root)
     assert places(findings(typed)) == [(path, *position)]
     assert typed("--write-baseline", "known.json")[0] == 0

@@ -64,7 +64,7 @@ def test_findings_a_summary_and_exit_codes(tree, typed):
     assert (code, err) == (1, "")
     assert "a.py:3:5: error INS302 clip-after-step: it is bad." in out
     assert "3 |     bad.step()" in out
-    assert out.endswith("\nFound 1 error in 2 files.\n1 fixable with --fix.\n")
+    assert out.endswith("\nFound 1 error in 1 of 2 files.\n1 fixable with --fix.\n")
     assert typed("b.py") == (0, "No problems found in 1 file.\n", "")
     assert typed("-q", "b.py") == (0, "", "")
     assert typed("--exclude", "*.py") == (0, "No files to check.\n", "")
@@ -175,7 +175,8 @@ def test_fix(tree, typed):
     assert code == 1
     assert (root / "a.py").read_text() == LOOP.replace("bad", "good")
     assert (
-        "Fixed 1 problem.\nFound 1 warning in 2 files.\n1 fixable with --fix --unsafe-fixes." in out
+        "Fixed 1 problem.\nFound 1 warning in 1 of 2 files.\n1 fixable with --fix --unsafe-fixes."
+        in out
     )
     assert typed("--fix", "--unsafe-fixes")[0] == 0
     assert (root / "b.py").read_text() == LOOP.replace("bad", "good")

@@ -28,14 +28,14 @@ def test_everything_at_once():
     ]
     assert render(found, files=1200, unjudged=1, fixed=3) == (
         "Fixed 3 problems.\n"
-        "Found 2 errors, 1 warning and 1 note in 1,200 files.\n"
+        "Found 2 errors, 1 warning and 1 note in 1 of 1,200 files.\n"
         "2 fixable with --fix, 1 more with --unsafe-fixes.\n"
         "1 loop was not judged; --verbose says why.\n"
     )
 
 
 def test_one_kind_alone():
-    assert render([of(Severity.WARNING)], files=2) == "Found 1 warning in 2 files.\n"
+    assert render([of(Severity.WARNING)], files=2) == "Found 1 warning in 1 of 2 files.\n"
     assert render([of(Severity.ERROR, UNSAFE)], files=1) == (
         "Found 1 error in 1 file.\n1 fixable with --fix --unsafe-fixes.\n"
     )

@@ -53,6 +53,9 @@ def _found(found: list[Finding], files: int, paint: Paint) -> str:
     ]
     *others, last = said
     listed = f"{', '.join(others)} and {last}" if others else last
+    touched = len({finding.place.path for finding in found})
+    if touched < files:
+        where = f"in {touched:,} of {_count(files, 'file')}"
     return f"Found {listed} {where}."
 
 

@@ -10,16 +10,23 @@ from instep.trace.updates import Backward, GradEdited, Step, WindowDiscarded, Ze
 
 def clears(event: Event) -> bool:
     """Say whether the event surely leaves nothing in the gradients."""
-    whole = isinstance(event, Zero) and event.complete and event.optimizers is not None
-    return whole or isinstance(event, WindowDiscarded)
+    if isinstance(event, Zero):
+        return event.complete and event.optimizers is not None
+    return isinstance(event, WindowDiscarded)
 
 
 def is_known(event: Event) -> bool:
     """Say whether what the event does to the gradients, if anything, is known."""
-    unclear = isinstance(event, Backward | Zero | Step) and event.touches() is None
-    partial = isinstance(event, Zero) and not event.complete
-    edited = isinstance(event, GradEdited) and event.factor is None
-    return not (unclear or partial or edited or isinstance(event, Opaque))
+    match event:
+        case Backward() | Step():
+            return event.touches() is not None
+        case Zero():
+            return event.complete and event.optimizers is not None
+        case GradEdited():
+            return event.factor is not None
+        case Opaque():
+            return False
+    return True
 
 
 def count_micro_batches(events: Iterable[Event]) -> int:

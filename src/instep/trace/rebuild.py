@@ -93,8 +93,9 @@ class _Walk:
         left = {
             at for at, fed in self.waiting.items() if not fed or loader is None or loader in fed
         }
-        kept = (e for at, e in enumerate(self.events) if at in left or isinstance(e, Drawn))
-        self.leftover = self.leftover or count_micro_batches(kept)
+        if left and not self.leftover:
+            kept = (e for at, e in enumerate(self.events) if at in left or isinstance(e, Drawn))
+            self.leftover = count_micro_batches(kept)
         self.drawn.discard(loader)
 
     def close(self, closed_by: Closing) -> None:

@@ -27,13 +27,14 @@ class Trace:
     (2, {'step': 2, 'zero': 2}, 6)
     """
 
-    __slots__ = ("_events", "_facts", "dropped")
+    __slots__ = ("_events", "_facts", "_kinds", "dropped")
 
     def __init__(self, events: Iterable[Event] = (), *, limit: int | None = None) -> None:
         if limit is not None and limit < 1:
             raise ValueError(f"limit must be at least 1 event, not {limit}.")
         self._events: deque[Event] = deque(maxlen=limit)
         self._facts: dict[str, Mapping[str, Fact]] = {}
+        self._kinds: dict[type[Event], tuple[Event, ...]] = {}  # what `of` has sorted out
         self.dropped: Counter[str] = Counter()
         for event in events:
             self.record(event)
@@ -41,6 +42,8 @@ class Trace:
     def record(self, event: Event) -> None:
         """Add an event at the end."""
         events = self._events
+        if self._kinds:
+            self._kinds.clear()
         if len(events) == events.maxlen:
             self.dropped[events[0].kind] += 1
         events.append(event)
@@ -95,7 +98,11 @@ class Trace:
             if kind not in KINDS:
                 raise ValueError(f"no kind {kind!r}; there are {', '.join(sorted(KINDS))}.")
             kind = KINDS[kind]
-        return tuple(event for event in self._events if isinstance(event, kind))
+        found = self._kinds.get(kind)
+        if found is None:
+            found = tuple(event for event in self._events if isinstance(event, kind))
+            self._kinds[kind] = found
+        return found
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return plain dicts, a header and then one per event: a file can hold one per line."""
