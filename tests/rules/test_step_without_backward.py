@@ -9,6 +9,8 @@ from tests.rules.loops import (
     LINES,
     MANAGED,
     backward,
+    drawn,
+    end,
     found,
     gated,
     only,
@@ -73,6 +75,9 @@ SILENT = {
     ],
     "an optimizer of unknown models": plain(FOR_NOTHING),
     "a loop that shows a schedule, with its optimizer": [*MADE[1:], *plain([step("critic")])],
+    "what is left after the loop, perhaps nothing": [
+        JOB, *[drawn(), backward(), step(), zero(), end(1), step(line=20), zero()] * 2,
+    ],
     "steps that are timed": [JOB, backward(), *[step(line=20)] * 5, *[step(line=21)] * 5],
     "plain": plain([zero(), backward(), step()]),
     "gated": gated(),

@@ -21,7 +21,7 @@ from instep.rules.accumulation import judged, quoted, updates
 from instep.rules.finding import Severity
 from instep.rules.reading import distinct, is_part, names
 from instep.rules.view import report
-from instep.trace import Assumed, Backward, Created, Forward, GradEdited
+from instep.trace import Assumed, Backward, Created, EpochEnd, Forward, GradEdited
 from instep.trace.gradients import clears
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ def _findings(view: View) -> Iterator[Finding | None]:
     for optimizer, windows in judged(view):
         first = next((w for w in windows if w.closed_by == "step" and w.backwards), None)
         for window, step in updates(windows):
-            if _is_filled(window):
-                continue
+            if _is_filled(window) or any(isinstance(e, EpochEnd) for e in window.events):
+                continue  # after a loop, a step takes what is left: perhaps nothing
             if first is None:
                 if window.index > 0 and _is_forgotten(view, windows):
                     yield _report_forgotten(optimizer, step)

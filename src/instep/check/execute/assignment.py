@@ -9,7 +9,7 @@ from instep.check.execute import grads, tensors
 from instep.check.execute.definitions import Instance
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Grad, Net, Param, Parameters
-from instep.check.execute.values import DictValue, Gate, ListValue, Thing, Unknown, unify
+from instep.check.execute.values import DictValue, Gate, ListValue, Ref, Thing, Unknown, unify
 
 if TYPE_CHECKING:
     from instep.check.execute.machine import Machine
@@ -90,6 +90,8 @@ def _bind_attribute(m: Machine, target: ast.Attribute, value: Value, scope: Scop
             _join(m, target, owner, value, scope)
     elif isinstance(owner, Instance):
         _replaced(m, target, spelled, owner.attrs.get(target.attr), value, scope=scope)
+    elif isinstance(owner, Ref) and target.attr in {"step", "zero_grad"}:
+        m.note("opaque", target, scope, what=spelled, values=None)  # patched for everybody
     _name_it(value, spelled)
     if isinstance(owner, Thing):
         owner.attrs[target.attr] = value

@@ -109,8 +109,16 @@ def filter_(m: Machine, call: Call) -> Value:
     return value if isinstance(value, Parameters) else call.args[1]
 
 
+_MOST_MAPPED = 8
+
+
 def map_(m: Machine, call: Call) -> Value:
     """Follow `map(function, value)`."""
+    values = unify(call.args[1]) if len(call.args) == 2 else None
+    items = values.items if isinstance(values, ListValue) and values.exact else values
+    if isinstance(items, list | tuple) and len(items) <= _MOST_MAPPED:
+        made = [calls.call(m, call.args[0], Call(call.node, call.scope, args=[i])) for i in items]
+        return ListValue(made, born=m.serial)
     known = [value.drawn for value in call.args if isinstance(value, Unknown)]
     return call.unknown(m, drawn=next((drawn for drawn in known if drawn is not None), None))
 
@@ -192,7 +200,9 @@ def partial(m: Machine, call: Call) -> Value:
 
 
 def source_text(m: Machine, call: Call) -> Value:
-    """Follow `exec` and `eval`: their text is not looked into."""
+    """Follow `exec` and `eval`: their text is not looked into; before a loop it is of settings."""
+    if not m.loops:
+        return call.unknown(m)
     call.note(m, "opaque", what=call.name or "exec", values=None)
     m.problem("`exec` and `eval` are not followed", call)
     return call.unknown(m)

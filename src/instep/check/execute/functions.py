@@ -101,6 +101,10 @@ def _stop(m: Machine, function: Function, call: Call) -> Value:
     scan = function.scope.module.scan
     if code in scan.generators:
         return _generator(m, function, call)
+    if "singledispatch" in decorators(code):
+        call.note(m, "opaque", what=str(function.known_as), values=None)
+        m.problem(f"`{function.known_as}` has several forms", call)
+        return call.unknown(m)
     if m.loops and not isinstance(code, ast.Lambda) and _is_abstract(code):
         # A subclass that is not here says what it does.
         call.note(m, "opaque", what=str(function.known_as), values=None)

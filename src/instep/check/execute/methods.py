@@ -67,7 +67,11 @@ def of_criterion(m: Machine, value: Criterion, call: Call) -> Value:
 
 def of_parameter(m: Machine, value: Param, call: Call) -> Value:
     """Call a method of a parameter."""
-    if call.name in {"detach", "clone", "register_hook"}:
+    if "hook" in call.name:
+        call.note(m, "opaque", what=call.name, values=None)
+        m.problem(f"`{call.name}` may change gradients", call)
+        return call.unknown(m)
+    if call.name in {"detach", "clone"}:
         return call.unknown(m)
     return opaque.unknown_call(m, call.name, call, [value, *call.inputs])
 

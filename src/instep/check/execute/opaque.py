@@ -8,7 +8,7 @@ from instep.check.execute import tensors
 from instep.check.execute.roles import ACTS, BENIGN, CLEARS, COUPLED, WRAPS, last
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Optimizer, Scaler
-from instep.check.execute.values import MODELESS, Unknown, unify
+from instep.check.execute.values import MODELESS, Method, Unknown, unify
 
 if TYPE_CHECKING:
     from instep.check.execute.arguments import Call
@@ -84,6 +84,8 @@ def _held(inputs: list[Value]) -> list[Value]:
         if not todo:
             break
         value = unify(todo.pop())
+        if isinstance(value, Method):
+            value = unify(value.receiver)  # who is given `optimizer.zero_grad` may call it
         inner = tensors.inside(value)
         todo.extend(inner)
         if not inner:

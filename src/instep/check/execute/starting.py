@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from instep.check.execute.values import Value
 
 _SETTINGS = frozenset({"cfg", "config", "conf", "args", "opt", "hparams", "configs"})
+_PREPARES = frozenset({"add_param_group", "register_step_post_hook", "register_step_pre_hook"})
 _AUTOGRAD = frozenset({"forward", "backward", "setup_context"})
 
 
@@ -69,7 +70,7 @@ def execute(m: Machine, module: Module, entry: Entry) -> None:
         m.run(module.tree.body, scope)
         return
     m.run(_setup(module), scope)
-    m.notes = [note for note in m.notes if note.kind in {"made", "mode"}]
+    m.notes = [note for note in m.notes if note.kind in {"made", "mode", "opaque"}]
     m.decisions.worth.clear()
     function = _function(m, entry.code, entry.owner, scope)
     if function is None:
@@ -112,7 +113,7 @@ def _setup(module: Module) -> list[ast.stmt]:
 
 def _prepares(statement: ast.stmt, module: Module) -> bool:
     """Say whether a statement sets something up: freezes a model, adds a group of parameters."""
-    return not module.scan.hot(statement) or "add_param_group" in module.scan.names(statement)
+    return not module.scan.hot(statement) or not _PREPARES.isdisjoint(module.scan.names(statement))
 
 
 def _arguments(function: Function, scope: Scope) -> list[Value]:
