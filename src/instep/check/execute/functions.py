@@ -13,9 +13,10 @@ from instep.check.execute.machine import RAISE
 from instep.check.execute.program import Scope
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Net
-from instep.check.execute.values import Context, Unknown
+from instep.check.execute.values import Context, Gate, Unknown
 
 if TYPE_CHECKING:
+    from instep.check.execute.journal import Note
     from instep.check.execute.machine import Machine
     from instep.check.execute.values import Value
 
@@ -78,10 +79,26 @@ def invoke(m: Machine, function: Function, call: Call) -> Value:
         m.depth -= 1
     if signal == RAISE:
         return call.unknown(m)
-    plain = isinstance(result, Unknown) or (isinstance(result, Tensor) and result.parts == ())
-    if plain and not hot and len(m.notes) == before:
+    if not hot and all(_is_local(note, inner) for note in m.notes[before:]):
+        del m.notes[before:]
+    if not hot and len(m.notes) == before and _is_same_again(result, call):
         m.memo[call.node] = result
     return result
+
+
+def _is_local(note: Note, scope: Scope) -> bool:
+    """Say whether a note is of a sum that ends with the call it was made in."""
+    return note.kind == "kept" and note.data.get("owner") is scope and "." not in note.data["name"]
+
+
+def _is_same_again(result: Value, call: Call) -> bool:
+    """Say whether the next call from the same place would give the same: nothing counts in it."""
+    if isinstance(result, Unknown) or (isinstance(result, Tensor) and result.parts == ()):
+        return True
+    values = result if isinstance(result, tuple) else (result,)
+    if not all(isinstance(value, Unknown | Tensor) for value in values):
+        return False
+    return not any(isinstance(value, int | float | Gate) for value in call.inputs)
 
 
 def _evaluate(m: Machine, function: Function, code: ast.Lambda, call: Call) -> Value:
