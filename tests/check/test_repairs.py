@@ -1,0 +1,140 @@
+"""What real code, a newcomer and an attacker taught, from source to finding or fix."""
+
+from __future__ import annotations
+
+from instep.check.fixing import fix_unit
+from instep.check.judge import judge
+from instep.check.sources import units_from_bytes
+from instep.cli import main
+
+HEAD = "import torch\nimport torch.nn.functional as F\n"
+MADE = HEAD + "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+NEVER = "for x, y in loader:\n    F.mse_loss(model(x), y).backward()\n    optimizer.step()\n"
+
+
+def unit_of(text):
+    [unit] = units_from_bytes(text.encode(), "train.py")
+    return unit
+
+
+def found(text):
+    return [(finding.code, finding.place.line) for finding in judge(unit_of(text)).findings]
+
+
+def codes(text):
+    return {code for code, _ in found(text)}
+
+
+def mended(text):
+    return fix_unit(unit_of(text), unsafe=False, judge=judge, accept=lambda _, f: f).text
+
+
+def test_the_loop_that_all_others_here_vary_is_wrong():
+    assert codes(MADE + NEVER) == {"INS101"}
+
+
+def test_unknown_ways_to_clear_are_not_taken_for_nothing():
+    patched = "torch.optim.SGD.step = my_step\n"
+    assert codes(MADE + patched + NEVER) == set()
+    forms = "from functools import singledispatch\n@singledispatch\ndef after(o):\n    pass\n"
+    assert codes(MADE + forms + NEVER + "    after(optimizer)\n") == set()
+    hook = "class T:\n    def on_step(self):\n        raise NotImplementedError\nt = T()\n"
+    assert codes(MADE + hook + NEVER + "    t.on_step()\n") == set()
+
+
+def test_text_that_is_executed_hides_a_loop_only_from_inside():
+    assert codes(MADE + "exec(open('settings.py').read())\n" + NEVER) == {"INS101"}
+    assert codes(MADE + NEVER + "    exec(after)\n") == set()
+
+
+ACCUMULATE = """\
+    for i, (x, y) in enumerate(loader):
+        F.mse_loss(model(x), y).backward()
+        if (i + 1) % {n} == 0 or i + 1 == len(loader):
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_the_numbers_of_a_message_are_the_defaults_in_sight():
+    loop = ACCUMULATE.format(n="every")
+    text = MADE + "def train(loader, every=6):\n" + loop
+    assert "6 micro-batches" in judge(unit_of(text)).findings[0].message
+    option = (
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--every', default=5)\n"
+    )
+    text = MADE + option + "args = p.parse_args()\nif True:\n" + ACCUMULATE.format(n="args.every")
+    assert "5 micro-batches" in judge(unit_of(text)).findings[0].message
+
+
+def test_a_part_of_somebody_elses_loop_need_not_clear():
+    attack = """\
+class Attack:
+    def __init__(self, model, optimizer):
+        self.model, self.optimizer = model, optimizer
+    def run(self, x, y):
+        for _ in range(self.steps):
+            F.mse_loss(self.model(x), y).backward()
+            self.optimizer.step()
+"""
+    assert codes(HEAD + attack) == set()
+
+
+def test_a_step_without_backward_on_a_path_of_a_guard_is_no_mistake():
+    text = MADE + (
+        "for x, y in loader:\n    optimizer.zero_grad()\n    loss = F.mse_loss(model(x), y)\n"
+        "    if is_valid(loss):\n        loss.backward()\n    optimizer.step()\n"
+    )
+    assert "INS104" not in codes(text)
+
+
+CLIPPED = (
+    MADE
+    + """\
+for i, (x, y) in enumerate(loader):
+    (F.mse_loss(model(x), y) / 4).backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    {use}
+    if (i + 1) % 4 == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+)
+
+
+def test_what_is_read_where_it_is_stays_there():
+    assert "INS301" in codes(CLIPPED.format(use="print(norm)"))
+    after = mended(CLIPPED.format(use="print(norm)"))
+    assert after.index("norm = ") < after.index("print(norm)") < after.index("if (i")
+
+
+def test_a_fix_uses_no_name_of_a_comprehension():
+    text = (
+        MADE
+        + "opts = [optimizer]\n"
+        + NEVER.replace("optimizer.step()", "[o.step() for o in opts]")
+    )
+    assert codes(text) == {"INS101"}
+    assert "o.zero_grad()" not in mended(text)
+
+
+def test_a_loader_that_may_have_no_length_is_not_asked_for_it():
+    text = MADE + (
+        "from torch.utils.data import IterableDataset\nfor epoch in range(9):\n"
+        "    for i, (x, y) in enumerate(loader):\n"
+        "        (F.mse_loss(model(x), y) / 4).backward()\n"
+        "        if (i + 1) % 4 == 0:\n"
+        "            optimizer.step()\n"
+        "            optimizer.zero_grad()\n"
+    )
+    assert "INS202" in codes(text)
+    assert "len(loader)" not in mended(text)
+
+
+def test_a_source_is_not_overwritten_by_a_report(tmp_path, capsys):
+    file = tmp_path / "train.py"
+    file.write_text(MADE + NEVER)
+    assert main(["check", "--no-cache", "--output-file", str(file), str(file)]) == 2
+    assert main(["check", "--no-cache", "--write-baseline", str(file), str(file)]) == 2
+    assert file.read_text() == MADE + NEVER
+    assert "which would be lost" in capsys.readouterr().err
