@@ -6,6 +6,7 @@ from instep.check.fixing import fix_unit
 from instep.check.judge import judge
 from instep.check.sources import units_from_bytes
 from instep.cli import main
+from tests.check.execute.run import events
 
 HEAD = "import torch\nimport torch.nn.functional as F\n"
 MADE = HEAD + "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
@@ -138,3 +139,24 @@ def test_a_source_is_not_overwritten_by_a_report(tmp_path, capsys):
     assert main(["check", "--no-cache", "--write-baseline", str(file), str(file)]) == 2
     assert file.read_text() == MADE + NEVER
     assert "which would be lost" in capsys.readouterr().err
+
+
+def test_a_window_that_came_out_wrong_is_given_up_on_another_path():
+    guard = "    if loss.item() > limit:\n        optimizer.zero_grad()\n"
+    loop = "for x, y in loader:\n    loss = F.mse_loss(model(x), y)\n    loss.backward()\n"
+    assert events(MADE + loop + guard + "    optimizer.step()\n", "zero") == []
+
+
+def test_parts_of_a_model_that_is_given_belong_to_it():
+    trainer = """\
+class T:
+    def __init__(self, net):
+        self.net = net
+        held = list(net.encoder.parameters()) + list(net.decoder.parameters())
+        self.o = torch.optim.Adam(held)
+    def fit(self, loader):
+        for x in loader:
+            F.mse_loss(self.net(x), x).backward()
+            self.o.step()
+"""
+    assert codes(HEAD + trainer) == {"INS101"}
