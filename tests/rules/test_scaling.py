@@ -1,14 +1,9 @@
 import pytest
 
-from instep.rules.scaling import may_scale, scaler_of, scalers
+from instep.rules.scaling import may_scale, scaler_of
 from instep.rules.view import View
-from instep.trace import Created, ScalerUpdate, Trace, windows
-from tests.rules.lines import SCALER, scaled, scaler_step, step, unscale
-
-
-def test_scalers_are_made_or_used():
-    assert scalers(View(Trace([SCALER, ScalerUpdate("other"), step()]))) == {"scaler", "other"}
-    assert scalers(View(Trace())) == frozenset()
+from instep.trace import Created, Trace, windows
+from tests.rules.lines import scaled, scaler_step, step, unscale
 
 
 @pytest.mark.parametrize(

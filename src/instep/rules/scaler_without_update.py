@@ -24,7 +24,7 @@ from instep.rules.finding import Severity
 from instep.rules.mending import scaler_name
 from instep.rules.moving import inserts
 from instep.rules.reading import distinct, is_managed
-from instep.rules.scaling import may_scale, scalers
+from instep.rules.scaling import may_scale
 from instep.rules.view import report, spelled
 from instep.trace import Backward, Opaque, ScalerUpdate, Step
 
@@ -71,7 +71,7 @@ for x, y in loader:
 def judge(view: View) -> Iterator[Finding]:
     """Find scalers that step one optimizer again and again without an update."""
     if not is_managed(view):
-        yield from distinct(_judge(view, scaler) for scaler in sorted(scalers(view)))
+        yield from distinct(_judge(view, scaler) for scaler in sorted(view.scalers))
 
 
 def _judge(view: View, scaler: str) -> Finding | None:

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from instep.trace import ScalerUpdate, Step, Unscale
+from instep.trace import Step, Unscale
 
 if TYPE_CHECKING:
     from instep.rules.view import View
     from instep.trace import WindowRecord
-
-
-def scalers(view: View) -> frozenset[str]:
-    """Return the ids of all scalers of a trace."""
-    made = {id_ for id_, facts in view.facts.items() if facts["role"] == "scaler"}
-    used = {e.scaler for e in view.events if isinstance(e, Step | Unscale | ScalerUpdate)}
-    return frozenset(made | {id_ for id_ in used if id_ is not None})
 
 
 def may_scale(view: View, scaler: str | None) -> bool:
@@ -23,7 +16,7 @@ def may_scale(view: View, scaler: str | None) -> bool:
 
     A scaled loss without any scaler is apex's: it unscales when its context is left.
     """
-    candidates = scalers(view) if scaler is None else {scaler}
+    candidates = view.scalers if scaler is None else {scaler}
     return any(_may_be_on(view, candidate) for candidate in candidates)
 
 

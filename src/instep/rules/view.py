@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from instep.rules.finding import Finding, Related, Severity
-from instep.trace import Opaque, windows
+from instep.trace import Opaque, ScalerUpdate, Step, Unscale, windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -48,6 +48,13 @@ class View:
                     return None
                 touched.update(event.optimizers)
         return frozenset(touched)
+
+    @cached_property
+    def scalers(self) -> frozenset[str]:
+        """The ids of all scalers of the trace."""
+        made = {id_ for id_, facts in self.facts.items() if facts["role"] == "scaler"}
+        used = {e.scaler for e in self.events if isinstance(e, Step | Unscale | ScalerUpdate)}
+        return frozenset(made | {id_ for id_ in used if id_ is not None})
 
     def is_opaque(self, optimizer: str) -> bool:
         """Say whether something unknown happened to an optimizer, anywhere in the trace."""

@@ -8,6 +8,10 @@ from instep.trace.surroundings import Drawn, Opaque
 from instep.trace.updates import Backward, GradEdited, Step, WindowDiscarded, Zero
 
 
+# Asked of every event again and again: one look at its class settles most of them.
+_TOUCHING = frozenset({Backward, GradEdited, Opaque, Step, Zero})
+
+
 def clears(event: Event) -> bool:
     """Say whether the event surely leaves nothing in the gradients."""
     if isinstance(event, Zero):
@@ -17,6 +21,8 @@ def clears(event: Event) -> bool:
 
 def is_known(event: Event) -> bool:
     """Say whether what the event does to the gradients, if anything, is known."""
+    if type(event) not in _TOUCHING:
+        return True
     match event:
         case Backward() | Step():
             return event.touches() is not None

@@ -24,7 +24,7 @@ def windows(events: Iterable[Event]) -> dict[str, tuple[WindowRecord, ...]]:
     ('step', None, True)
     """
     events = tuple(events)
-    return {name: windows_of(events, name) for name in optimizers(events)}
+    return _rebuilt(events, optimizers(events))
 
 
 def optimizers(events: Iterable[Event]) -> tuple[str, ...]:
@@ -38,14 +38,29 @@ def optimizers(events: Iterable[Event]) -> tuple[str, ...]:
 
 def windows_of(events: Iterable[Event], optimizer: str) -> tuple[WindowRecord, ...]:
     """Rebuild the windows of one optimizer, in order; the last one may be open."""
-    walk = _Walk(optimizer)
+    return _rebuilt(events, (optimizer,))[optimizer]
+
+
+def _rebuilt(events: Iterable[Event], names: Iterable[str]) -> dict[str, tuple[WindowRecord, ...]]:
+    """Go through the events once for all optimizers: traces of many are long."""
+    walks = {name: _Walk(name) for name in names}
     for event in events:
         touched = event.touches()
-        if touched is None or optimizer in touched:
-            walk.take(event, named=touched is not None)
-    if walk.events:
-        walk.close(None)
-    return tuple(walk.records)
+        if touched is None:
+            for walk in walks.values():
+                walk.take(event, named=False)
+        else:
+            for name in dict.fromkeys(touched):
+                if name in walks:
+                    walks[name].take(event, named=True)
+    for walk in walks.values():
+        if walk.events:
+            walk.close(None)
+    return {name: tuple(walk.records) for name, walk in walks.items()}
+
+
+# What changes more in a walk than the events of its open window.
+_TURNS = frozenset({Created, Drawn, EpochEnd, Backward, Zero, Step, WindowDiscarded})
 
 
 @dataclass(slots=True)
@@ -66,6 +81,10 @@ class _Walk:
     leftover: int = 0
 
     def take(self, event: Event, *, named: bool) -> None:
+        if type(event) not in _TURNS:
+            self.events.append(event)
+            self.named = self.named or named
+            return
         if isinstance(event, Created) and named and self.named:
             self.close("recreated")
             # Another optimizer, but perhaps over the same parameters and their gradients.
