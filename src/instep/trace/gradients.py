@@ -7,7 +7,6 @@ from instep.trace.base import Event
 from instep.trace.surroundings import Drawn, Opaque
 from instep.trace.updates import Backward, GradEdited, Step, WindowDiscarded, Zero
 
-
 # Asked of every event again and again: one look at its class settles most of them.
 _TOUCHING = frozenset({Backward, GradEdited, Opaque, Step, Zero})
 
