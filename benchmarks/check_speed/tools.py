@@ -80,7 +80,7 @@ def run(tool: Tool, *arguments: str) -> Cost:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=complaints,
-            env={**os.environ, **tool.environment},
+            env={**_surroundings(), **tool.environment},
             # Not the root of this repository: its settings and modules are nobody's business.
             cwd=tempfile.gettempdir(),
         )
@@ -95,6 +95,15 @@ def run(tool: Tool, *arguments: str) -> Cost:
     return Cost(used.ru_utime + used.ru_stime, wall)
 
 
+def _surroundings() -> dict[str, str]:
+    """Return the environment, without what keeps Python from keeping bytecode: installed tools
+    have theirs, and a checkout gets it in the first round.
+    """
+    kept = dict(os.environ)
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
+    return kept
+
+
 def take_turns(
     contestants: Sequence[Tool],
     arguments: Sequence[str],
@@ -102,8 +111,13 @@ def take_turns(
     *,
     runner: Callable[..., Cost] = run,
 ) -> dict[str, list[Cost]]:
-    """Every round runs everybody once, and starts with another one each time."""
+    """Every round runs everybody once, and starts with another one each time.
+
+    One round more goes ahead of them and does not count: it leaves bytecode and warm file buffers.
+    """
     costs: dict[str, list[Cost]] = {tool.name: [] for tool in contestants}
+    for tool in contestants:
+        runner(tool, *arguments)
     for turn in range(rounds):
         shift = turn % len(contestants)
         for tool in (*contestants[shift:], *contestants[:shift]):

@@ -71,7 +71,8 @@ def test_everybody_runs_in_every_round_and_starts_one():
         return Cost(1.0, 1.0)
 
     costs = take_turns([python("", "a"), python("", "b")], ["folder"], 2, runner=runner)
-    assert order == [("a", "folder"), ("b", "folder"), ("b", "folder"), ("a", "folder")]
+    assert order[:2] == [("a", "folder"), ("b", "folder")]  # to warm up
+    assert order[2:] == [("a", "folder"), ("b", "folder"), ("b", "folder"), ("a", "folder")]
     assert {name: len(each) for name, each in costs.items()} == {"a": 2, "b": 2}
 
 
