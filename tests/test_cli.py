@@ -331,7 +331,9 @@ def test_bad_input_is_four_lines_and_exit_2(tree, typed, words, what):
 
 def test_no_command_or_a_wrong_one(capsys):
     assert main([]) == 2
-    assert "the following arguments are required: COMMAND" in capsys.readouterr().err
+    help_, complaint = capsys.readouterr()
+    assert "read training loops" in help_
+    assert complaint == ""
     assert main(["chek"]) == 2
     assert "invalid choice: 'chek'" in capsys.readouterr().err
     with pytest.raises(SystemExit) as done:
@@ -491,6 +493,15 @@ def test_what_is_no_rule_has_a_page_too(code, name, capsys):
     assert shown(capsys, "explain", code) == shown(capsys, "explain", name) == (0, page(name), "")
 
 
+def test_explain_lists_what_a_part_of_a_name_means(capsys):
+    code, out, err = shown(capsys, "explain", "INS3")
+    assert (code, err) == (0, "")
+    rules = [code for code in names() if code.startswith("INS3")]
+    assert [line.split()[0] for line in out.splitlines()] == rules
+    named = {line.split("  ")[0] for line in shown(capsys, "explain", "window")[1].splitlines()}
+    assert {"window-size", "empty-window", "INS202 leftover-window"} <= named
+
+
 def test_explain_lists_and_guesses(capsys):
     pages, rules = shown(capsys, "explain")[1].split("\n\n")
     assert [line.split()[0] for line in pages.splitlines()] == topics()
@@ -501,6 +512,7 @@ def test_explain_lists_and_guesses(capsys):
     assert "Did you mean 'items'?" in err
     assert "Did you mean 'clip-after-step'?" in shown(capsys, "explain", "clip_after_step")[2]
     assert shown(capsys, "explain", "qqqq")[0] == 2
+    assert shown(capsys, "explain", " ")[0] == 2
     done = subprocess.run(
         [sys.executable, "-m", "instep", "explain", "loss"], capture_output=True, check=True
     )

@@ -19,7 +19,11 @@ CANNOT_RUN, PIPE_CLOSED, INTERRUPTED = 2, 1, 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     try:
-        options = build().parse_args(arguments)
+        parser = build()
+        if not (sys.argv[1:] if arguments is None else arguments):
+            parser.print_help()
+            return CANNOT_RUN
+        options = parser.parse_args(arguments)
         # Imported when asked for: help, and a typing mistake, need none of them.
         code: int = import_module(f"instep.commands.{options.command}").run(options)
         sys.stdout.flush()

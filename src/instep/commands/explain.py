@@ -45,6 +45,9 @@ def _page(topic: str) -> str:
     for code, name in names().items():
         if word in {code.lower(), name}:
             return rule_page(code)
+    part = _like(word)
+    if part:
+        return part
     import difflib  # noqa: PLC0415  # only for those who mistype
 
     known = [*topics(), *names().values(), *(code.lower() for code in names())]
@@ -56,6 +59,19 @@ def _page(topic: str) -> str:
         fix="`instep explain` lists the pages, `instep rules` the rules.",
         more="checking",
     )
+
+
+def _like(word: str) -> str:
+    """Return the pages and rules of which a word is a part: `ins2`, `zero`."""
+    pages = {name: title(name) for name in topics() if word and word in name}
+    rules = {
+        f"{code} {name}": rulebook()[code].SUMMARY
+        for code, name in names().items()
+        if word and (code.lower().startswith(word) or word in name)
+    }
+    found = {**pages, **rules}
+    width = max(map(len, found), default=0)
+    return "".join(f"{name:<{width}}  {said}\n" for name, said in found.items())
 
 
 def _index() -> str:
