@@ -160,3 +160,22 @@ class T:
             self.o.step()
 """
     assert codes(HEAD + trainer) == {"INS101"}
+
+
+def test_a_function_that_clears_may_be_called_by_whoever_is_given_it():
+    trainer = """\
+class T:
+    def __init__(self, model, events):
+        self.model = model
+        self.o = torch.optim.SGD(model.parameters(), lr=0.1)
+        {}
+    def clear(self):
+        self.o.zero_grad()
+    def fit(self, loader):
+        for x, y in loader:
+            self.events.fire("batch")
+            F.mse_loss(self.model(x), y).backward()
+            self.o.step()
+"""
+    assert codes(HEAD + trainer.format('events.on("batch", self.clear)')) == set()
+    assert codes(HEAD + trainer.format('events.on("batch", print)')) == {"INS101"}

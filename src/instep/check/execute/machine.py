@@ -69,6 +69,7 @@ class Machine:
         self.problems: dict[str, tuple[ast.AST, Module]] = {}
         # What has happened.
         self.notes: list[Note] = []
+        self.handed: list[Note] = []  # functions that were given to somebody who may call them
         self.covered: set[ast.AST] = set()  # functions that were executed to their end
         self.backed: set[int] = set()  # tensors that were backpropagated
         self.summed: set[int] = set()  # tensors that were a part of one that was

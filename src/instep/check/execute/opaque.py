@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from instep.check.execute import tensors
+from instep.check.execute.definitions import Function
 from instep.check.execute.roles import ACTS, BENIGN, CLEARS, COUPLED, WRAPS, last
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Optimizer, Scaler
@@ -52,6 +53,10 @@ def watch(m: Machine, name: str, call: Call, inputs: list[Value]) -> None:
     held = _held(inputs)
     if "backward" in name:
         m.summed.update(value.ident for value in held if isinstance(value, Tensor))
+    for value in held:
+        if isinstance(value, Function) and _acts(value):
+            m.handed.append(call.note(m, "opaque", what=name, values=None))
+            m.problem(f"`{name}` is given `{value.known_as}` and may call it at any time", call)
     optimizers = [value for value in held if isinstance(value, Optimizer)]
     losses = [value for value in held if isinstance(value, Tensor) and value.graph]
     if not optimizers and not losses:
@@ -67,6 +72,14 @@ def watch(m: Machine, name: str, call: Call, inputs: list[Value]) -> None:
         if scalers or "backward" in name or "optim" in name or "step" in name:
             call.note(m, "opaque", what=name, values=None)
             m.problem(f"`{name}` takes a loss and cannot be followed", call)
+
+
+def _acts(function: Function) -> bool:
+    """Say whether a function of the project clears or steps by its own words, and no more: one
+    that goes backward as well is a loop's whole body, and judged by itself.
+    """
+    names = set(function.scope.module.scan.names(function.code))
+    return not names.isdisjoint({"step", "zero_grad"}) and "backward" not in names
 
 
 def managed(m: Machine, name: str, call: Call) -> Value:

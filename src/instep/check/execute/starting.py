@@ -199,7 +199,9 @@ def _initialise(m: Machine, cls: Class, made: Instance | Net, scope: Scope) -> N
         functions.invoke(m, bound, Call(cls.code, scope, "__init__", _arguments(bound, scope)))
         m.epochal = False
         kinds = {"made", "mode", "called"}
-        m.notes[before:] = [note for note in m.notes[before:] if note.kind in kinds]
+        m.notes[before:] = [
+            note for note in m.notes[before:] if note.kind in kinds or note in m.handed
+        ]
         m.covered.discard(initial.code)
 
 
