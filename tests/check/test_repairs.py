@@ -160,3 +160,50 @@ class T:
             self.o.step()
 """
     assert codes(HEAD + trainer) == {"INS101"}
+
+
+def messages(text, code):
+    return [finding.message for finding in judge(unit_of(text)).findings if finding.code == code]
+
+
+EPOCHS = MADE + """\
+for epoch in range({epochs}):
+    for i, (x, y) in enumerate(loader):
+        if {skip}:
+            break
+        (F.mse_loss(model(x), y) / 3).backward()
+        if (i + 1) % 3 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_what_one_epoch_leaves_behind_meets_the_next_even_where_only_one_was_seen():
+    skipped = EPOCHS.format(epochs="epochs", skip="args.pseudo and epoch == 0")
+    shown = skipped.replace("for epoch", "if args.pseudo:\n    print()\nfor epoch")
+    for text in (skipped, shown):
+        [message] = messages(text, "INS202")
+        assert "leak into the first update of the next epoch, which holds 5" in message
+    once = MADE + "if args.debug:\n    epochs = 1\n"
+    text = once + EPOCHS.format(epochs="epochs", skip="False").removeprefix(MADE)
+    assert "leak" in messages(text, "INS202")[0]
+    assert "never reach" in messages(EPOCHS.format(epochs="1", skip="False"), "INS202")[0]
+    cleared = text.replace("    for i,", "    optimizer.zero_grad()\n    for i,")
+    assert "never reach" in messages(cleared, "INS202")[0]
+
+
+def test_a_loop_that_ends_at_a_number_far_away_may_end_where_a_window_does():
+    loop = """\
+steps = 0
+for x, y in loader:
+    if steps >= {last}:
+        break
+    (F.mse_loss(model(x), y) / 4).backward()
+    steps += 1
+    if steps % 4 == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+    assert codes(MADE + loop.format(last="1000 * 4")) == set()
+    assert codes(MADE + loop.format(last="most")) == set()
+    assert codes(MADE + loop.replace("if steps >= {last}", "if False")) == {"INS202"}

@@ -47,7 +47,7 @@ from instep.rules.mending import evidence, statements
 from instep.rules.reading import distinct
 from instep.rules.view import report
 from instep.rules.window_mends import close_last_window
-from instep.trace import Backward, EpochEnd, Step, Zero, windows_of
+from instep.trace import Backward, Drawn, EpochEnd, Step, Zero, windows_of
 from instep.trace.gradients import clears, count_micro_batches
 
 if TYPE_CHECKING:
@@ -171,11 +171,26 @@ def _leftover(gated: _Gated, window: WindowRecord, whole: WindowRecord) -> Findi
         leak = None if clear else max(sizes(window))
     elif window.closed_by is not None or _epochs(gated) > 1:
         return None
+    elif clear is None and _is_repeated(gated, events[end]):
+        leak = whole.leftover + gated.every
     return _report(gated, window, events[end], whole.leftover, clear, leak=leak)
 
 
 def _epochs(gated: _Gated) -> int:
     return sum(is_end(event, gated.loaders) for event in gated.view.events)
+
+
+def _is_repeated(gated: _Gated, end: Event) -> bool:
+    """Say whether another epoch would begin as this one did, with nothing cleared before it."""
+    loader = end.loader if isinstance(end, EpochEnd) else None
+    if loader is None or not gated.view.facts.get(loader, {}).get("repeated"):
+        return False
+    for event in gated.view.events:
+        if isinstance(event, Drawn) and event.loader == loader:
+            return True
+        if isinstance(event, Zero):
+            return False
+    return False
 
 
 def _report(

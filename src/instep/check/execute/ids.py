@@ -109,6 +109,7 @@ class Ids:
             facts = known(
                 type=loop.text,
                 bounded=loop.unsure or (loop.limited and loop.outer is None) or None,
+                repeated=(not pieces and loop.is_repeated()) or None,
                 pieces=pieces or None,
                 patches=(pieces and loop.patches) or None,
                 length=loop.length if loop.literal else None,

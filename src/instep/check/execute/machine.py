@@ -97,6 +97,7 @@ class Machine:
         self.seen_gate: tuple[int, bool] | None = None
         self.gate_matters = False  # events hang on it
         self.bound: str | None = None  # it compares a count or an index with an unknown number
+        self.ended = False  # it compares two known numbers, one of which may be a count
         self.counting = False  # the branch resets what it counts
         self.hung = False  # it could not be known
 
@@ -184,7 +185,8 @@ class Machine:
     def ask(self, *, matters: bool, counting: bool) -> None:
         """Begin to test a condition: events hang on it; its branch resets what it counts."""
         self.gate_matters, self.counting = matters, counting
-        self.seen_gate, self.bound, self.hung = None, None, False
+        self.seen_gate, self.bound = None, None
+        self.hung = self.ended = False
 
     def answer(self) -> tuple[int, bool] | None:
         """Return the gate in the condition that was tested, if there is one."""
