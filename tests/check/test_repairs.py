@@ -207,3 +207,25 @@ for x, y in loader:
     assert codes(MADE + loop.format(last="1000 * 4")) == set()
     assert codes(MADE + loop.format(last="most")) == set()
     assert codes(MADE + loop.replace("if steps >= {last}", "if False")) == {"INS202"}
+
+
+def test_a_loop_that_draws_by_hand_has_batches_and_no_pieces():
+    text = MADE + """\
+schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs * {length})
+for epoch in range(epochs):
+    it = iter(loader)
+    for i in range(len(loader)):
+        x, y = next(it)
+        (F.mse_loss(model(x), y) / 4).backward()
+        if (i + 1) % accum == 0 or i + 1 == len(loader):
+            optimizer.step()
+            optimizer.zero_grad()
+        schedule.step()
+    with torch.no_grad():
+        it = iter(others)
+        for i in range(len(others)):
+            x, y = next(it)
+            print(model(x))
+"""
+    assert "INS402" not in codes(text.format(length="len(loader)"))
+    assert "INS402" in codes(text.format(length="(len(loader) // accum)"))

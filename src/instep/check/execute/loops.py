@@ -144,8 +144,12 @@ def _once(m: Machine, node: ast.For, source: Source, scope: Scope) -> int | None
     """
     if source.length == 0:
         return None
+    around = m.loops[-1] if m.loops else None
+    draws = around is not None and around.draws
     assignment.assign(m, node.target, source.element(0), scope)
     signal = m.run(node.body, scope)
+    if around is not None:
+        around.draws = draws  # what is drawn here is drawn by this loop, as in a validation
     return signal if signal == RETURN else None
 
 
