@@ -229,3 +229,46 @@ for epoch in range(epochs):
 """
     assert "INS402" not in codes(text.format(length="len(loader)"))
     assert "INS402" in codes(text.format(length="(len(loader) // accum)"))
+
+
+KEPT = (
+    MADE
+    + """\
+losses = []
+for i, (x, y) in enumerate(loader):
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    losses.append(loss)
+"""
+)
+
+
+def test_a_list_of_losses_that_is_emptied_does_not_grow():
+    assert codes(KEPT) == {"INS601"}
+    for empty in "losses = []", "losses.clear()":
+        assert codes(KEPT + f"    if i % 3 == 0:\n        {empty}\n") == set()
+    assert codes(KEPT + "losses = []\n") == {"INS601"}
+
+
+def test_losses_that_another_path_goes_back_through_are_kept_for_it():
+    text = HEAD + """\
+def step(model, optimizer, batches, order, train):
+    losses = []
+    for x, y in batches:
+        loss = F.mse_loss(model(x), y)
+        loss.backward(retain_graph=True)
+        losses.append(loss)
+    if order == 1:
+        optimizer.step()
+        {one}
+    else:
+        {two}
+        total = torch.stack(losses).mean()
+        {three}
+        optimizer.step()
+"""
+    used = {"one": "optimizer.zero_grad()", "two": "optimizer.zero_grad()"}
+    assert "INS601" not in codes(text.format(**used, three="total.backward()"))
+    assert "INS601" in codes(text.format(**used, three="print(total)"))
