@@ -272,3 +272,48 @@ def step(model, optimizer, batches, order, train):
     used = {"one": "optimizer.zero_grad()", "two": "optimizer.zero_grad()"}
     assert "INS601" not in codes(text.format(**used, three="total.backward()"))
     assert "INS601" in codes(text.format(**used, three="print(total)"))
+
+
+ADDED = """\
+for i, (x, y) in enumerate(loader):
+    loss = {loss}
+    loss.backward()
+    if (i + 1) % 4 == 0 or i + 1 == len(loader):
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_a_sum_of_what_is_not_known_is_a_sum():
+    own = "class MyLoss(torch.nn.Module):\n    def forward(self, x, y):\n        return {}\n"
+    made = "criterion = MyLoss()\n"
+    loop = "    out = torch.zeros(3, 4)\n    out[0] = model(x)\n    loss = criterion(out, y)"
+    loop = ADDED.replace("    loss = {loss}", loop)
+    assert codes(MADE + own.format("torch.sum(0.5 * (x - y))") + made + loop) == set()
+    assert codes(MADE + own.format("(0.5 * (x - y)).sum()") + made + loop) == set()
+    assert codes(MADE + own.format("torch.mean(0.5 * (x - y))") + made + loop) == {"INS201"}
+
+
+def test_a_loss_that_the_model_returns_may_be_a_sum():
+    assert codes(MADE + ADDED.format(loss="model(x, labels=y)")) == set()
+    assert codes(MADE + ADDED.format(loss="model(x, labels=y).mean()")) == set()
+    assert codes(MADE + ADDED.format(loss="model(x, labels=y).loss")) == {"INS201"}
+    assert codes(MADE + ADDED.format(loss="criterion(model(x), y)")) == {"INS201"}
+
+
+def test_what_is_left_over_is_counted_in_the_batches_of_the_gate():
+    text = MADE + """\
+for epoch in range(9):
+    optimizer.zero_grad()
+    for i, (x, y) in enumerate(loader):
+        for q in range(len(x)):
+            F.mse_loss(model(x[q]), y[q], reduction="sum").backward()
+        if (i + 1) % 3 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+    [message] = messages(text, "INS202")
+    assert "the last 2 of 8 micro-batches never reach" in message
+    [message] = messages(text.replace("    optimizer.zero_grad()\n    for i", "    for i"), "INS202")
+    assert "the last 2 of 8 micro-batches leak" in message
+    assert "holds 5 instead of 3" in message

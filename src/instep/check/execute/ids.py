@@ -123,6 +123,7 @@ class Ids:
         if found not in self.created:
             facts = known(
                 reduction=tensor.reduction,
+                returned=(tensor.raw and tensor.reduction is None) or None,
                 ragged=tensor.ragged,
                 coupled=tensor.coupled,
                 type=tensor.kind,
