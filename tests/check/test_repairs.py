@@ -317,3 +317,53 @@ for epoch in range(9):
     [message] = messages(text.replace("    optimizer.zero_grad()\n    for i", "    for i"), "INS202")
     assert "the last 2 of 8 micro-batches leak" in message
     assert "holds 5 instead of 3" in message
+
+
+def test_the_parameters_of_a_loss_are_filled_by_what_it_is_a_term_of():
+    text = HEAD + """\
+class CenterLoss(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.centers = torch.nn.Parameter(torch.zeros(10, 2))
+    def forward(self, x, y):
+        norms = torch.pow(self.centers, 2).sum(dim=1).expand(10, len(x)).t()
+        apart = torch.pow(x, 2).sum(dim=1) + norms
+        return apart[y].mean()
+criterion = CenterLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+other = torch.optim.SGD(criterion.parameters(), lr=0.1)
+for x, y in loader:
+    optimizer.zero_grad()
+    other.zero_grad()
+    out = model(x)
+    loss = F.cross_entropy(out, y) + 0.003 * criterion(out, y)
+    loss.backward()
+    optimizer.step()
+    for p in criterion.parameters():
+        {look}
+    other.step()
+"""
+    assert codes(text.format(look="p.grad.data *= 1 / 0.003")) == set()
+    assert codes(text.format(look="pass")) == set()
+
+
+def test_a_function_that_trains_or_only_looks_clears_where_it_trains():
+    text = HEAD + """\
+def run(net, batches, optimizer=None):
+    for i in range(2):
+        x, y = next(batches)
+        if optimizer:
+            optimizer.zero_grad()
+        F.mse_loss(net(x), y).backward()
+        if optimizer:
+            optimizer.step()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+while True:
+    run(net, batches)
+    rank(net)
+    run(net, batches, optimizer)
+"""
+    assert codes(text) == set()
+    loop = "for x, y in loader:\n    for a, b in zip(x.chunk(2), y.chunk(2)):\n{}    optimizer.step()\n"
+    each = "        optimizer.zero_grad()\n        (F.mse_loss(model(a), b) / 2).backward()\n"
+    assert codes(MADE + loop.format(each)) == {"INS102"}

@@ -94,6 +94,8 @@ def _judge(view: View, window: WindowRecord, step: Step, others: frozenset[int])
     again = {backward.place for backward in kept}
     # A backward of its own, cleared before another one, may have been made to be looked at.
     missed = [b for b in lost if not kept or (b.place in again and not _waits(window, b))]
+    if missed and kept and sum(map(clears, window.events)) == 1:
+        return None  # the same lines for another purpose: what clears every time clears twice
     if missed:
         severity, message = Severity.ERROR, _count(view, window, missed)
     else:
