@@ -367,3 +367,26 @@ while True:
     loop = "for x, y in loader:\n    for a, b in zip(x.chunk(2), y.chunk(2)):\n{}    optimizer.step()\n"
     each = "        optimizer.zero_grad()\n        (F.mse_loss(model(a), b) / 2).backward()\n"
     assert codes(MADE + loop.format(each)) == {"INS102"}
+
+
+def test_what_a_package_that_is_not_known_makes_may_not_notice_the_mode():
+    text = HEAD + """\
+{made}
+def validate(loader):
+    model.eval()
+    with torch.no_grad():
+        return [model(x) for x, y in loader]
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(9):
+    model.train()
+    for i, (x, y) in enumerate(loader):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+        if i % 2 == 0:
+            validate(others)
+"""
+    package = "from monai.networks.nets import SwinUNETR\nmodel = SwinUNETR(in_channels=1).to('cuda')"
+    assert codes(text.format(made=package)) == set()
+    vision = "import torchvision\nmodel = torchvision.models.resnet18()"
+    assert codes(text.format(made=vision)) == codes(text.format(made="")) == {"INS604"}
