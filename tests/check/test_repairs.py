@@ -390,3 +390,29 @@ for epoch in range(9):
     assert codes(text.format(made=package)) == set()
     vision = "import torchvision\nmodel = torchvision.models.resnet18()"
     assert codes(text.format(made=vision)) == codes(text.format(made="")) == {"INS604"}
+
+
+def test_a_sketch_in_a_text_leaves_out_a_lot():
+    loop = "for data in loader:\n    loss = {}\n    loss.backward()\n    optimizer.step()\n"
+
+    def severities(loss, name="page.md"):
+        text = f"```python\n{loop.format(loss)}```\n" if name.endswith("md") else loop.format(loss)
+        [unit] = units_from_bytes(text.encode(), name)
+        return [finding.severity.name.lower() for finding in judge(unit).findings]
+
+    assert severities("forward()") == ["warning"]
+    assert severities("F.mse_loss(model(data), data)") == ["error"]
+    assert severities("forward()", "train.py") == ["error"]
+
+
+def test_a_batch_that_an_attack_changes_goes_through_the_model_again():
+    text = MADE + """\
+for x, y in loader:
+    {clean}
+    F.mse_loss(model(x + delta), y).backward()
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(perturb(x, delta)), y)
+    loss.backward()
+    optimizer.step()
+"""
+    assert codes(text.format(clean="delta.grad = None")) == set()
