@@ -416,3 +416,38 @@ for x, y in loader:
     optimizer.step()
 """
     assert codes(text.format(clean="delta.grad = None")) == set()
+
+
+def test_gradients_of_some_parameters_are_cleared_by_name():
+    text = MADE + """\
+for x, y in loader:
+    optimizer.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    for n, p in model.named_parameters():
+        {test}
+            p.grad = None
+    optimizer.step()
+"""
+    assert codes(text.format(test="if 'last_layer' in n:")) == set()
+    assert codes(text.format(test="if p.grad is not None:")) == {"INS102"}
+    guard = "if 'last_layer' not in n:\n            continue\n        if True:"
+    assert codes(text.format(test=guard)) == set()
+
+
+def test_a_model_that_is_frozen_in_turn_has_gradients_in_its_own():
+    text = HEAD + """\
+def toggle(model, on):
+    for p in model.parameters():
+        p.requires_grad = on
+optimizer = torch.optim.SGD(D.parameters(), lr=0.1)
+for x, y in loader:
+    toggle(D, True)
+    optimizer.zero_grad()
+    F.mse_loss(D(x), y).backward()
+    for p in D.parameters():
+        p.grad.data += 0.1 * p.data
+    optimizer.step()
+    toggle(D, False)
+"""
+    assert codes(text) == set()
+    assert "INS501" in codes(text.replace("toggle(D, True)", "toggle(D, False)"))
