@@ -166,7 +166,9 @@ def messages(text, code):
     return [finding.message for finding in judge(unit_of(text)).findings if finding.code == code]
 
 
-EPOCHS = MADE + """\
+EPOCHS = (
+    MADE
+    + """\
 for epoch in range({epochs}):
     for i, (x, y) in enumerate(loader):
         if {skip}:
@@ -176,6 +178,7 @@ for epoch in range({epochs}):
             optimizer.step()
             optimizer.zero_grad()
 """
+)
 
 
 def test_what_one_epoch_leaves_behind_meets_the_next_even_where_only_one_was_seen():
@@ -210,7 +213,9 @@ for x, y in loader:
 
 
 def test_a_loop_that_draws_by_hand_has_batches_and_no_pieces():
-    text = MADE + """\
+    text = (
+        MADE
+        + """\
 schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs * {length})
 for epoch in range(epochs):
     it = iter(loader)
@@ -227,6 +232,7 @@ for epoch in range(epochs):
             x, y = next(it)
             print(model(x))
 """
+    )
     assert "INS402" not in codes(text.format(length="len(loader)"))
     assert "INS402" in codes(text.format(length="(len(loader) // accum)"))
 
@@ -253,7 +259,9 @@ def test_a_list_of_losses_that_is_emptied_does_not_grow():
 
 
 def test_losses_that_another_path_goes_back_through_are_kept_for_it():
-    text = HEAD + """\
+    text = (
+        HEAD
+        + """\
 def step(model, optimizer, batches, order, train):
     losses = []
     for x, y in batches:
@@ -269,6 +277,7 @@ def step(model, optimizer, batches, order, train):
         {three}
         optimizer.step()
 """
+    )
     used = {"one": "optimizer.zero_grad()", "two": "optimizer.zero_grad()"}
     assert "INS601" not in codes(text.format(**used, three="total.backward()"))
     assert "INS601" in codes(text.format(**used, three="print(total)"))
@@ -302,7 +311,9 @@ def test_a_loss_that_the_model_returns_may_be_a_sum():
 
 
 def test_what_is_left_over_is_counted_in_the_batches_of_the_gate():
-    text = MADE + """\
+    text = (
+        MADE
+        + """\
 for epoch in range(9):
     optimizer.zero_grad()
     for i, (x, y) in enumerate(loader):
@@ -312,15 +323,19 @@ for epoch in range(9):
             optimizer.step()
             optimizer.zero_grad()
 """
+    )
     [message] = messages(text, "INS202")
     assert "the last 2 of 8 micro-batches never reach" in message
-    [message] = messages(text.replace("    optimizer.zero_grad()\n    for i", "    for i"), "INS202")
+    uncleared = text.replace("    optimizer.zero_grad()\n    for i", "    for i")
+    [message] = messages(uncleared, "INS202")
     assert "the last 2 of 8 micro-batches leak" in message
     assert "holds 5 instead of 3" in message
 
 
 def test_the_parameters_of_a_loss_are_filled_by_what_it_is_a_term_of():
-    text = HEAD + """\
+    text = (
+        HEAD
+        + """\
 class CenterLoss(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -343,12 +358,15 @@ for x, y in loader:
         {look}
     other.step()
 """
+    )
     assert codes(text.format(look="p.grad.data *= 1 / 0.003")) == set()
     assert codes(text.format(look="pass")) == set()
 
 
 def test_a_function_that_trains_or_only_looks_clears_where_it_trains():
-    text = HEAD + """\
+    text = (
+        HEAD
+        + """\
 def run(net, batches, optimizer=None):
     for i in range(2):
         x, y = next(batches)
@@ -363,14 +381,18 @@ while True:
     rank(net)
     run(net, batches, optimizer)
 """
+    )
     assert codes(text) == set()
-    loop = "for x, y in loader:\n    for a, b in zip(x.chunk(2), y.chunk(2)):\n{}    optimizer.step()\n"
+    chunks = "    for a, b in zip(x.chunk(2), y.chunk(2)):\n"
+    loop = "for x, y in loader:\n" + chunks + "{}    optimizer.step()\n"
     each = "        optimizer.zero_grad()\n        (F.mse_loss(model(a), b) / 2).backward()\n"
     assert codes(MADE + loop.format(each)) == {"INS102"}
 
 
 def test_what_a_package_that_is_not_known_makes_may_not_notice_the_mode():
-    text = HEAD + """\
+    text = (
+        HEAD
+        + """\
 {made}
 def validate(loader):
     model.eval()
@@ -386,7 +408,8 @@ for epoch in range(9):
         if i % 2 == 0:
             validate(others)
 """
-    package = "from monai.networks.nets import SwinUNETR\nmodel = SwinUNETR(in_channels=1).to('cuda')"
+    )
+    package = "from monai.networks.nets import SwinUNETR\nmodel = SwinUNETR(1).to('cuda')"
     assert codes(text.format(made=package)) == set()
     vision = "import torchvision\nmodel = torchvision.models.resnet18()"
     assert codes(text.format(made=vision)) == codes(text.format(made="")) == {"INS604"}
@@ -406,7 +429,9 @@ def test_a_sketch_in_a_text_leaves_out_a_lot():
 
 
 def test_a_batch_that_an_attack_changes_goes_through_the_model_again():
-    text = MADE + """\
+    text = (
+        MADE
+        + """\
 for x, y in loader:
     {clean}
     F.mse_loss(model(x + delta), y).backward()
@@ -415,11 +440,14 @@ for x, y in loader:
     loss.backward()
     optimizer.step()
 """
+    )
     assert codes(text.format(clean="delta.grad = None")) == set()
 
 
 def test_gradients_of_some_parameters_are_cleared_by_name():
-    text = MADE + """\
+    text = (
+        MADE
+        + """\
 for x, y in loader:
     optimizer.zero_grad()
     F.mse_loss(model(x), y).backward()
@@ -428,6 +456,7 @@ for x, y in loader:
             p.grad = None
     optimizer.step()
 """
+    )
     assert codes(text.format(test="if 'last_layer' in n:")) == set()
     assert codes(text.format(test="if p.grad is not None:")) == {"INS102"}
     guard = "if 'last_layer' not in n:\n            continue\n        if True:"
@@ -435,7 +464,9 @@ for x, y in loader:
 
 
 def test_a_model_that_is_frozen_in_turn_has_gradients_in_its_own():
-    text = HEAD + """\
+    text = (
+        HEAD
+        + """\
 def toggle(model, on):
     for p in model.parameters():
         p.requires_grad = on
@@ -449,5 +480,6 @@ for x, y in loader:
     optimizer.step()
     toggle(D, False)
 """
+    )
     assert codes(text) == set()
     assert "INS501" in codes(text.replace("toggle(D, True)", "toggle(D, False)"))

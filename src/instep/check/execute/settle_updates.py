@@ -158,9 +158,7 @@ def _schedule(s: Settler, place: Place, *, scheduler: Scheduler, explicit: bool)
     )
 
 
-def _grad_read(
-    s: Settler, place: Place, *, param: Param, guarded: bool, frozen: bool
-) -> Event:
+def _grad_read(s: Settler, place: Place, *, param: Param, guarded: bool, frozen: bool) -> Event:
     name = None
     if param.nets is not None and len(param.nets) == 1:
         (net,) = param.nets
