@@ -179,3 +179,326 @@ class T:
 """
     assert codes(HEAD + trainer.format('events.on("batch", self.clear)')) == set()
     assert codes(HEAD + trainer.format('events.on("batch", print)')) == {"INS101"}
+
+
+def messages(text, code):
+    return [finding.message for finding in judge(unit_of(text)).findings if finding.code == code]
+
+
+EPOCHS = (
+    MADE
+    + """\
+for epoch in range({epochs}):
+    for i, (x, y) in enumerate(loader):
+        if {skip}:
+            break
+        (F.mse_loss(model(x), y) / 3).backward()
+        if (i + 1) % 3 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+)
+
+
+def test_what_one_epoch_leaves_behind_meets_the_next_even_where_only_one_was_seen():
+    skipped = EPOCHS.format(epochs="epochs", skip="args.pseudo and epoch == 0")
+    shown = skipped.replace("for epoch", "if args.pseudo:\n    print()\nfor epoch")
+    for text in (skipped, shown):
+        [message] = messages(text, "INS202")
+        assert "leak into the first update of the next epoch, which holds 5" in message
+    once = MADE + "if args.debug:\n    epochs = 1\n"
+    text = once + EPOCHS.format(epochs="epochs", skip="False").removeprefix(MADE)
+    assert "leak" in messages(text, "INS202")[0]
+    assert "never reach" in messages(EPOCHS.format(epochs="1", skip="False"), "INS202")[0]
+    cleared = text.replace("    for i,", "    optimizer.zero_grad()\n    for i,")
+    assert "never reach" in messages(cleared, "INS202")[0]
+
+
+def test_a_loop_that_ends_at_a_number_far_away_may_end_where_a_window_does():
+    loop = """\
+steps = 0
+for x, y in loader:
+    if steps >= {last}:
+        break
+    (F.mse_loss(model(x), y) / 4).backward()
+    steps += 1
+    if steps % 4 == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+    assert codes(MADE + loop.format(last="1000 * 4")) == set()
+    assert codes(MADE + loop.format(last="most")) == set()
+    assert codes(MADE + loop.replace("if steps >= {last}", "if False")) == {"INS202"}
+
+
+def test_a_loop_that_draws_by_hand_has_batches_and_no_pieces():
+    text = (
+        MADE
+        + """\
+schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs * {length})
+for epoch in range(epochs):
+    it = iter(loader)
+    for i in range(len(loader)):
+        x, y = next(it)
+        (F.mse_loss(model(x), y) / 4).backward()
+        if (i + 1) % accum == 0 or i + 1 == len(loader):
+            optimizer.step()
+            optimizer.zero_grad()
+        schedule.step()
+    with torch.no_grad():
+        it = iter(others)
+        for i in range(len(others)):
+            x, y = next(it)
+            print(model(x))
+"""
+    )
+    assert "INS402" not in codes(text.format(length="len(loader)"))
+    assert "INS402" in codes(text.format(length="(len(loader) // accum)"))
+
+
+KEPT = (
+    MADE
+    + """\
+losses = []
+for i, (x, y) in enumerate(loader):
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    losses.append(loss)
+"""
+)
+
+
+def test_a_list_of_losses_that_is_emptied_does_not_grow():
+    assert codes(KEPT) == {"INS601"}
+    for empty in "losses = []", "losses.clear()":
+        assert codes(KEPT + f"    if i % 3 == 0:\n        {empty}\n") == set()
+    assert codes(KEPT + "losses = []\n") == {"INS601"}
+
+
+def test_losses_that_another_path_goes_back_through_are_kept_for_it():
+    text = (
+        HEAD
+        + """\
+def step(model, optimizer, batches, order, train):
+    losses = []
+    for x, y in batches:
+        loss = F.mse_loss(model(x), y)
+        loss.backward(retain_graph=True)
+        losses.append(loss)
+    if order == 1:
+        optimizer.step()
+        {one}
+    else:
+        {two}
+        total = torch.stack(losses).mean()
+        {three}
+        optimizer.step()
+"""
+    )
+    used = {"one": "optimizer.zero_grad()", "two": "optimizer.zero_grad()"}
+    assert "INS601" not in codes(text.format(**used, three="total.backward()"))
+    assert "INS601" in codes(text.format(**used, three="print(total)"))
+
+
+ADDED = """\
+for i, (x, y) in enumerate(loader):
+    loss = {loss}
+    loss.backward()
+    if (i + 1) % 4 == 0 or i + 1 == len(loader):
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_a_sum_of_what_is_not_known_is_a_sum():
+    own = "class MyLoss(torch.nn.Module):\n    def forward(self, x, y):\n        return {}\n"
+    made = "criterion = MyLoss()\n"
+    loop = "    out = torch.zeros(3, 4)\n    out[0] = model(x)\n    loss = criterion(out, y)"
+    loop = ADDED.replace("    loss = {loss}", loop)
+    assert codes(MADE + own.format("torch.sum(0.5 * (x - y))") + made + loop) == set()
+    assert codes(MADE + own.format("(0.5 * (x - y)).sum()") + made + loop) == set()
+    assert codes(MADE + own.format("torch.mean(0.5 * (x - y))") + made + loop) == {"INS201"}
+
+
+def test_a_loss_that_the_model_returns_may_be_a_sum():
+    assert codes(MADE + ADDED.format(loss="model(x, labels=y)")) == set()
+    assert codes(MADE + ADDED.format(loss="model(x, labels=y).mean()")) == set()
+    assert codes(MADE + ADDED.format(loss="model(x, labels=y).loss")) == {"INS201"}
+    assert codes(MADE + ADDED.format(loss="criterion(model(x), y)")) == {"INS201"}
+
+
+def test_what_is_left_over_is_counted_in_the_batches_of_the_gate():
+    text = (
+        MADE
+        + """\
+for epoch in range(9):
+    optimizer.zero_grad()
+    for i, (x, y) in enumerate(loader):
+        for q in range(len(x)):
+            F.mse_loss(model(x[q]), y[q], reduction="sum").backward()
+        if (i + 1) % 3 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+    )
+    [message] = messages(text, "INS202")
+    assert "the last 2 of 8 micro-batches never reach" in message
+    uncleared = text.replace("    optimizer.zero_grad()\n    for i", "    for i")
+    [message] = messages(uncleared, "INS202")
+    assert "the last 2 of 8 micro-batches leak" in message
+    assert "holds 5 instead of 3" in message
+
+
+def test_the_parameters_of_a_loss_are_filled_by_what_it_is_a_term_of():
+    text = (
+        HEAD
+        + """\
+class CenterLoss(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.centers = torch.nn.Parameter(torch.zeros(10, 2))
+    def forward(self, x, y):
+        norms = torch.pow(self.centers, 2).sum(dim=1).expand(10, len(x)).t()
+        apart = torch.pow(x, 2).sum(dim=1) + norms
+        return apart[y].mean()
+criterion = CenterLoss()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+other = torch.optim.SGD(criterion.parameters(), lr=0.1)
+for x, y in loader:
+    optimizer.zero_grad()
+    other.zero_grad()
+    out = model(x)
+    loss = F.cross_entropy(out, y) + 0.003 * criterion(out, y)
+    loss.backward()
+    optimizer.step()
+    for p in criterion.parameters():
+        {look}
+    other.step()
+"""
+    )
+    assert codes(text.format(look="p.grad.data *= 1 / 0.003")) == set()
+    assert codes(text.format(look="pass")) == set()
+
+
+def test_a_function_that_trains_or_only_looks_clears_where_it_trains():
+    text = (
+        HEAD
+        + """\
+def run(net, batches, optimizer=None):
+    for i in range(2):
+        x, y = next(batches)
+        if optimizer:
+            optimizer.zero_grad()
+        F.mse_loss(net(x), y).backward()
+        if optimizer:
+            optimizer.step()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+while True:
+    run(net, batches)
+    rank(net)
+    run(net, batches, optimizer)
+"""
+    )
+    assert codes(text) == set()
+    chunks = "    for a, b in zip(x.chunk(2), y.chunk(2)):\n"
+    loop = "for x, y in loader:\n" + chunks + "{}    optimizer.step()\n"
+    each = "        optimizer.zero_grad()\n        (F.mse_loss(model(a), b) / 2).backward()\n"
+    assert codes(MADE + loop.format(each)) == {"INS102"}
+
+
+def test_what_a_package_that_is_not_known_makes_may_not_notice_the_mode():
+    text = (
+        HEAD
+        + """\
+{made}
+def validate(loader):
+    model.eval()
+    with torch.no_grad():
+        return [model(x) for x, y in loader]
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(9):
+    model.train()
+    for i, (x, y) in enumerate(loader):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+        if i % 2 == 0:
+            validate(others)
+"""
+    )
+    package = "from monai.networks.nets import SwinUNETR\nmodel = SwinUNETR(1).to('cuda')"
+    assert codes(text.format(made=package)) == set()
+    vision = "import torchvision\nmodel = torchvision.models.resnet18()"
+    assert codes(text.format(made=vision)) == codes(text.format(made="")) == {"INS604"}
+
+
+def test_a_sketch_in_a_text_leaves_out_a_lot():
+    loop = "for data in loader:\n    loss = {}\n    loss.backward()\n    optimizer.step()\n"
+
+    def severities(loss, name="page.md"):
+        text = f"```python\n{loop.format(loss)}```\n" if name.endswith("md") else loop.format(loss)
+        [unit] = units_from_bytes(text.encode(), name)
+        return [finding.severity.name.lower() for finding in judge(unit).findings]
+
+    assert severities("forward()") == ["warning"]
+    assert severities("F.mse_loss(model(data), data)") == ["error"]
+    assert severities("forward()", "train.py") == ["error"]
+
+
+def test_a_batch_that_an_attack_changes_goes_through_the_model_again():
+    text = (
+        MADE
+        + """\
+for x, y in loader:
+    {clean}
+    F.mse_loss(model(x + delta), y).backward()
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(perturb(x, delta)), y)
+    loss.backward()
+    optimizer.step()
+"""
+    )
+    assert codes(text.format(clean="delta.grad = None")) == set()
+
+
+def test_gradients_of_some_parameters_are_cleared_by_name():
+    text = (
+        MADE
+        + """\
+for x, y in loader:
+    optimizer.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    for n, p in model.named_parameters():
+        {test}
+            p.grad = None
+    optimizer.step()
+"""
+    )
+    assert codes(text.format(test="if 'last_layer' in n:")) == set()
+    assert codes(text.format(test="if p.grad is not None:")) == {"INS102"}
+    guard = "if 'last_layer' not in n:\n            continue\n        if True:"
+    assert codes(text.format(test=guard)) == set()
+
+
+def test_a_model_that_is_frozen_in_turn_has_gradients_in_its_own():
+    text = (
+        HEAD
+        + """\
+def toggle(model, on):
+    for p in model.parameters():
+        p.requires_grad = on
+optimizer = torch.optim.SGD(D.parameters(), lr=0.1)
+for x, y in loader:
+    toggle(D, True)
+    optimizer.zero_grad()
+    F.mse_loss(D(x), y).backward()
+    for p in D.parameters():
+        p.grad.data += 0.1 * p.data
+    optimizer.step()
+    toggle(D, False)
+"""
+    )
+    assert codes(text) == set()
+    assert "INS501" in codes(text.replace("toggle(D, True)", "toggle(D, False)"))

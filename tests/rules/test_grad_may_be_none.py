@@ -56,6 +56,7 @@ def test_the_evidence():
         pytest.param([ADAM, read(optimizers=None)], id="unknown whose"),
         pytest.param([ADAM, backward(optimizers=()), read()], id="a copy of the model"),
         pytest.param([ADAM, read(optimizers=())], id="of an image"),
+        pytest.param([ADAM, zero(), backward(optimizers=("b",)), read()], id="of a term, perhaps"),
         pytest.param([ADAM, Opaque(O, "f"), read()], id="opaque"),
         pytest.param([ADAM, backward(optimizers=None), read()], id="unknown loss"),
         pytest.param([ADAM, GradEdited(O), read()], id="written by hand"),

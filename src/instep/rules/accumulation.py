@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from instep.rules.view import View
-    from instep.trace import WindowRecord
+    from instep.trace import Event, WindowRecord
 
 
 def judged(view: View, *, trusted: bool = False) -> Iterator[tuple[str, tuple[WindowRecord, ...]]]:
@@ -70,16 +70,20 @@ def sizes(window: WindowRecord) -> set[int]:
     {1, 2}
     """
     events = since_clear(window)
-    whole, is_fresh = 0, True
+    whole = count_batches(events)
+    return {window.micro_batches} if whole is None else {whole, window.micro_batches}
+
+
+def count_batches(events: Iterable[Event]) -> int | None:
+    """Count the batches that were backpropagated, whole or in pieces; None if none was drawn."""
+    whole, is_fresh, is_drawn = 0, True, False
     for event in events:
         match event:
             case Drawn(of=None):
-                is_fresh = True
+                is_fresh = is_drawn = True
             case Backward():
                 whole, is_fresh = whole + is_fresh, False
-    if not any(isinstance(event, Drawn) and event.of is None for event in events):
-        return {window.micro_batches}
-    return {whole, window.micro_batches}
+    return whole if is_drawn else None
 
 
 def pieces(window: WindowRecord) -> tuple[Drawn, ...]:

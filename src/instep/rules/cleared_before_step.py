@@ -26,7 +26,7 @@ from instep.rules.mending import evidence, loop_apart, offer, step_statement
 from instep.rules.moving import carried, moves
 from instep.rules.reading import distinct, is_part, names
 from instep.rules.view import report
-from instep.trace import Backward, Drawn, EpochEnd, GradEdited, GradRead
+from instep.trace import Backward, Drawn, EpochEnd, Forward, GradEdited, GradRead
 from instep.trace.gradients import clears, count_micro_batches
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ def _judge(view: View, window: WindowRecord, step: Step, others: frozenset[int])
     again = {backward.place for backward in kept}
     # A backward of its own, cleared before another one, may have been made to be looked at.
     missed = [b for b in lost if not kept or (b.place in again and not _waits(window, b))]
+    if missed and kept and sum(map(clears, window.events)) == 1:
+        return None  # the same lines for another purpose: what clears every time clears twice
     if missed:
         severity, message = Severity.ERROR, _count(view, window, missed)
     else:
@@ -149,8 +151,8 @@ def _is_beside(view: View, window: WindowRecord, backward: Backward) -> bool:
     if type_ is not None and not str(type_).startswith("torch.optim."):
         return False  # it may have gathered what it needs in the backward, as K-FAC does
     for event in _after(window, backward):
-        if isinstance(event, Drawn | EpochEnd):
-            return False
+        if isinstance(event, Drawn | EpochEnd | Forward):
+            return False  # what goes through the model again may have been changed by the first
         if event is window.kept[0]:
             break
     looks = (GradRead, GradEdited)

@@ -86,20 +86,16 @@ def _judge(view: View) -> Iterator[Finding | None]:
                 if event.facts.get("frozen") is True:
                     frozen[event.id] = event
             case Backward() | GradEdited() | Opaque():
+                # Whose parameters a loss does not reach is never quite certain: a loss has some of
+                # its own, one of its terms is left out on this path, a model is a copy.
                 filled = True
-                # A loss of models that nobody holds may be one of their copies.
-                _forget(empty, event.optimizers or None)
+                empty.clear()
             case Zero() if event.complete and event.set_to_none is not False:
                 empty.update(dict.fromkeys(event.optimizers or (), event))
             case GradRead(guarded=False):
                 # Where no backward is seen at all, whoever calls this has done it.
                 if filled or view.trace.of(Backward) or event.parameter is not None:
                     yield _judge_read(event, empty, frozen)
-
-
-def _forget(empty: dict[str, Event], optimizers: tuple[str, ...] | None) -> None:
-    for name in tuple(empty) if optimizers is None else optimizers:
-        empty.pop(name, None)
 
 
 def _judge_read(

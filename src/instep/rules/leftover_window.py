@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 
 from instep.rules.accumulation import (
     closes_epoch,
+    count_batches,
     counted,
     is_close,
     is_end,
@@ -47,7 +48,7 @@ from instep.rules.mending import evidence, statements
 from instep.rules.reading import distinct
 from instep.rules.view import report
 from instep.rules.window_mends import close_last_window
-from instep.trace import Backward, EpochEnd, Step, Zero, windows_of
+from instep.trace import Backward, Drawn, EpochEnd, Step, Zero, windows_of
 from instep.trace.gradients import clears, count_micro_batches
 
 if TYPE_CHECKING:
@@ -168,14 +169,44 @@ def _leftover(gated: _Gated, window: WindowRecord, whole: WindowRecord) -> Findi
         is_once = clear is not None and sum(e.place == clear.place for e in events) == 1
         if gated.every in sizes(whole) and not is_once:
             return None  # the count runs on over epochs
-        leak = None if clear else max(sizes(window))
+        leak = None if clear else (min if _in_batches(gated) else max)(sizes(window))
     elif window.closed_by is not None or _epochs(gated) > 1:
         return None
-    return _report(gated, window, events[end], whole.leftover, clear, leak=leak)
+    elif clear is None and _is_repeated(gated, events[end]):
+        leak = _left(gated, whole) + gated.every
+    return _report(gated, window, events[end], _left(gated, whole), clear, leak=leak)
+
+
+def _in_batches(gated: _Gated) -> bool:
+    """Say whether the gate counts batches that are backpropagated in pieces."""
+    return any(
+        count_batches(window.events) == gated.every != window.micro_batches
+        for window, _ in updates(gated.windows)
+    )
+
+
+def _left(gated: _Gated, whole: WindowRecord) -> int:
+    """Count what was left, as the gate counts."""
+    ends = (at for at, event in enumerate(whole.events) if is_end(event, gated.loaders))
+    batches = count_batches(whole.events[: next(ends, None)])
+    return batches if batches is not None and _in_batches(gated) else whole.leftover
 
 
 def _epochs(gated: _Gated) -> int:
     return sum(is_end(event, gated.loaders) for event in gated.view.events)
+
+
+def _is_repeated(gated: _Gated, end: Event) -> bool:
+    """Say whether another epoch would begin as this one did, with nothing cleared before it."""
+    loader = end.loader if isinstance(end, EpochEnd) else None
+    if loader is None or not gated.view.facts.get(loader, {}).get("repeated"):
+        return False
+    for event in gated.view.events:
+        if isinstance(event, Drawn) and event.loader == loader:
+            return True
+        if isinstance(event, Zero):
+            return False
+    return False
 
 
 def _report(

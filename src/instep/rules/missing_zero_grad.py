@@ -84,6 +84,7 @@ def _is_per_batch(view: View, stale: Stale) -> bool:
 def _report(view: View, same: list[Stale]) -> Finding | None:
     first = same[0]
     # Written out one after the other, it may be a test or a demonstration.
+    sketched = bool(view.facts.get("job", {}).get("sketch"))
     repeats = sum(b.place == first.backward.place for b in view.trace.of(Backward)) > 1
     function = first.backward.place.function if first.backward.place is not None else None
     if not repeats and (function or "").rpartition(".")[2].startswith("test"):
@@ -106,7 +107,7 @@ def _report(view: View, same: list[Stale]) -> Finding | None:
         sys.modules[__name__],
         first.backward,
         message,
-        severity=Severity.ERROR if repeats else Severity.WARNING,
+        severity=Severity.ERROR if repeats and not sketched else Severity.WARNING,
         related=[(first.step, "stepped here"), (clear, "cleared only here")],
         evidence=[
             *first.window.kept,

@@ -103,13 +103,19 @@ def _judge(
                 moves.setdefault((event.scheduler, event.place), []).append(event)
     for events in moves.values():
         horizon = view.facts.get(events[0].scheduler or "", {}).get("horizon")
-        if horizon == "batches" and pieces(closed[0]):
+        if horizon == "batches" and _is_cut(closed[0]):
             horizon = "updates"  # one per batch, however many pieces that has
         often = size > 1 and len(events) > 1 and len(events) >= 0.75 * done
         if often and horizon != "batches":
             # Without a length nobody knows what the schedule was meant to count.
             severity = Severity.WARNING if horizon == "updates" else Severity.INFO
             yield _report(view, closed, size, events[0], severity)
+
+
+def _is_cut(window: WindowRecord) -> bool:
+    """Say whether the micro-batches are pieces of batches that are drawn around them."""
+    cut = pieces(window)
+    return bool(cut) and all(piece.of != "loop" for piece in cut)
 
 
 def _report(

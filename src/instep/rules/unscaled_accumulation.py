@@ -140,6 +140,8 @@ def _is_undivided(view: View, window: WindowRecord) -> bool:
     kept = window.kept
     if any(is_sum(view, backward) or fact(view, backward, "coupled") for backward in kept):
         return False
+    if any(fact(view, backward, "returned") for backward in kept):
+        return False  # by a model that may well sum up
     return all(is_close(b.factor, 1.0) for b in kept) and is_close(window.factor_sum, len(kept))
 
 

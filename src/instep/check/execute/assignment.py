@@ -57,9 +57,16 @@ def _bind_name(m: Machine, target: ast.Name, value: Value, scope: Scope) -> None
     owner = scope.elsewhere.get(name, scope) if scope.elsewhere else scope
     if isinstance(value, Net):
         _replaced(m, target, name, owner.names.get(name), value, scope=scope)
+    _emptied(m, owner.names.get(name), value)
     owner.names[name] = value
     _bound(m, name, value, owner)
     _name_it(value, name)
+
+
+def _emptied(m: Machine, old: Value, new: Value) -> None:
+    """Take note of a list that a new one takes the place of: nothing stays in it for long."""
+    if isinstance(old, ListValue) and isinstance(new, ListValue) and old is not new:
+        old.emptied.update(m.loops)
 
 
 def _replaced(
@@ -94,6 +101,7 @@ def _bind_attribute(m: Machine, target: ast.Attribute, value: Value, scope: Scop
         m.note("opaque", target, scope, what=spelled, values=None)  # patched for everybody
     _name_it(value, spelled)
     if isinstance(owner, Thing):
+        _emptied(m, owner.attrs.get(target.attr), value)
         owner.attrs[target.attr] = value
     _bound(m, spelled, value, scope)
 

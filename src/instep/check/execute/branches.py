@@ -46,6 +46,8 @@ def if_(m: Machine, node: ast.If, scope: Scope) -> int | None:
     taken = conditions.test(m, node.test, scope, prefer=not guards, worth=hot)
     gate = m.answer()
     body = node.body if taken else node.orelse
+    if m.ended and gate is None and not taken and m.loops and _ends(node):
+        m.loops[-1].limited = True  # at a number that is too far away to be counted up to
     if m.hung:
         if guards and m.loops and _cuts(m, node):
             m.loops[-1].unsure = True  # it may well end where a window does
@@ -62,6 +64,11 @@ def if_(m: Machine, node: ast.If, scope: Scope) -> int | None:
         return m.run(body, scope)
     finally:
         m.gates.pop()
+
+
+def _ends(node: ast.If) -> bool:
+    """Say whether a branch ends a loop."""
+    return bool(node.body) and isinstance(node.body[-1], ast.Break)
 
 
 def _gives_up(node: ast.If, module: Module) -> bool:

@@ -43,6 +43,7 @@ def compare(m: Machine, op: ast.cmpop, left: Value, right: Value) -> Value:
         one = left.number() if isinstance(left, Unknown) else one
         two = right.number() if isinstance(right, Unknown) else two
     if one is not None and two is not None:
+        m.ended = m.ended or not is_equality
         return _gated(m, left, right, holds=_ORDERED[kind](one, two))
     if isinstance(left, str) and isinstance(right, str):
         return _ORDERED[kind](left, right)

@@ -33,6 +33,7 @@ def of_list(m: Machine, value: ListValue, call: Call) -> Value:
     elif name == "clear":
         value.items.clear()
         value.born = m.serial
+        value.emptied.update(m.loops)
     else:
         return call.unknown(m)
     return None

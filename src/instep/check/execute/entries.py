@@ -9,6 +9,7 @@ from instep.check.execute import starting, tables
 from instep.check.execute.lengths import Lengths
 from instep.check.execute.machine import ExhaustedError, Machine, RestartError
 from instep.check.execute.settle import Settler
+from instep.trace import LossKept, Trace
 
 if TYPE_CHECKING:
     import ast
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from instep.check.execute.decisions import Assumption
     from instep.check.execute.program import Module, Project
     from instep.check.execute.starting import Entry
-    from instep.trace import Trace
+    from instep.trace import Event, Place
 
 tables.install()
 BUDGET = 12_000
@@ -59,6 +60,7 @@ class Runner:
         self.covered: set[ast.AST] = set()
         self.run = Run()
         self.left = FILE_BUDGET
+        self.needed: set[Place] = set()  # where losses are kept that some path goes back through
         self._borrow(module, {module})
 
     def _borrow(self, module: Module, seen: set[Module]) -> None:
@@ -76,11 +78,17 @@ class Runner:
         for entry in starting.entries_of(self.module):
             if entry.code not in self.covered and self.left > 0:
                 self._entry(entry)
+        if self.needed:
+            for path in self.run.paths:
+                path.trace = Trace(event for event in path.trace if not self._is_needed(event))
         if self.left <= 0:
             self.run.problems.append(
                 ("the file has more paths than are followed", self.module.tree)
             )
         return self.run
+
+    def _is_needed(self, event: Event) -> bool:
+        return isinstance(event, LossKept) and event.place in self.needed
 
     def _entry(self, entry: Entry) -> None:
         base = self._path(entry, {})
@@ -124,6 +132,13 @@ class Runner:
     def _finish(self, m: Machine, entry: Entry, forced: dict[str, bool]) -> None:
         if not any(note.kind == "opaque" and note.data["values"] is None for note in m.notes):
             self.covered |= m.covered  # beside something unknown it is better judged by itself
+        if m.summed:
+            self.needed.update(
+                note.module.place(note.node)
+                for note in m.notes
+                if note.kind == "kept"
+                and not m.summed.isdisjoint({note.data["tensor"].ident, *note.data["tensor"].chain})
+            )
         if any(note.kind in _SHOWN for note in m.notes):
             trace = Settler(m).trace()
             assumptions = list(m.decisions.assumed.values())

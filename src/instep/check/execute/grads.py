@@ -20,14 +20,15 @@ _CHANGES = frozenset({"add_", "sub_", "copy_", "sign_", "normal_", "addcmul_", "
 
 def read(m: Machine, node: ast.AST, param: Param, scope: Scope) -> None:
     """Take note that user code looks at gradients."""
-    m.note("grad-read", node, scope, param=param, guarded=_is_guarded(scope))
+    frozen = param.nets is not None and all(net.frozen for net in param.nets)
+    m.note("grad-read", node, scope, param=param, guarded=_is_guarded(scope), frozen=frozen)
 
 
 def assign(m: Machine, target: ast.Attribute, param: Param, value: Value, scope: Scope) -> None:
     """Follow `p.grad = ...` and `p.requires_grad = ...`."""
     if target.attr == "grad":
         if value is None:
-            m.note("zero", target, scope, param=param, set_to_none=True)
+            m.note("zero", target, scope, param=_picked(m, target, param), set_to_none=True)
         elif not isinstance(value, Grad):
             m.note("grad-edited", target, scope, param=param, factor=None)
     elif target.attr == "requires_grad" and param.nets is not None:
@@ -35,11 +36,34 @@ def assign(m: Machine, target: ast.Attribute, param: Param, value: Value, scope:
             net.frozen = value is False and param.complete
 
 
+def picking(node: ast.For) -> set[ast.AST]:
+    """Return what a loop over parameters does to some of them only: those of some name or shape.
+
+    A test of the gradient itself leaves none out that has one.
+    """
+    names = {part.id for part in ast.walk(node.target) if isinstance(part, ast.Name)}
+    found: set[ast.AST] = set()
+    for test in (part for part in ast.walk(node) if isinstance(part, ast.If)):
+        asked = list(ast.walk(test.test))
+        if any(isinstance(part, ast.Attribute) and "grad" in part.attr for part in asked):
+            continue
+        if any(isinstance(part, ast.Name) and part.id in names for part in asked):
+            leaves = any(isinstance(part, ast.Continue) for part in test.body)
+            found.update(ast.walk(node if leaves else test))
+    return found
+
+
+def _picked(m: Machine, node: ast.AST, param: Param) -> Param:
+    if node not in m.picking:
+        return param
+    return Param(param.nets, complete=False, optimizer=param.optimizer)
+
+
 def method(m: Machine, grad: Grad, call: Call) -> Value:
     """Call a method of a gradient."""
     param, name = grad.param, call.name
     if name in {"zero_", "fill_"}:
-        call.note(m, "zero", param=param, set_to_none=False)
+        call.note(m, "zero", param=_picked(m, call.node, param), set_to_none=False)
     elif name in {"mul_", "div_"}:
         call.note(m, "grad-edited", param=param, factor=factor(call.args, name))
     elif name in {"clamp_", "clip_"}:

@@ -109,6 +109,7 @@ class Ids:
             facts = known(
                 type=loop.text,
                 bounded=loop.unsure or (loop.limited and loop.outer is None) or None,
+                repeated=(not pieces and loop.is_repeated()) or None,
                 pieces=pieces or None,
                 patches=(pieces and loop.patches) or None,
                 length=loop.length if loop.literal else None,
@@ -122,6 +123,7 @@ class Ids:
         if found not in self.created:
             facts = known(
                 reduction=tensor.reduction,
+                returned=(tensor.raw and tensor.reduction is None) or None,
                 ragged=tensor.ragged,
                 coupled=tensor.coupled,
                 type=tensor.kind,

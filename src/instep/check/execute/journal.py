@@ -46,6 +46,10 @@ class Loop:
             return False
         return self.steps > 0
 
+    def is_repeated(self) -> bool:
+        """Say whether a loop around it, over epochs, may run it again."""
+        return self.outer is not None and self.outer.text != "range(1)"
+
     def feeder(self) -> Loop | None:
         """Return the loop around it that draws batches, if there is one."""
         loop = self.outer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from instep.check.execute import assignment, conditions, numbers, roles
+from instep.check.execute import assignment, conditions, grads, numbers, roles
 from instep.check.execute.iterables import PLAIN, source_of
 from instep.check.execute.journal import Loop
 from instep.check.execute.machine import BREAK, RAISE, RETURN
@@ -144,8 +144,17 @@ def _once(m: Machine, node: ast.For, source: Source, scope: Scope) -> int | None
     """
     if source.length == 0:
         return None
+    if source.kind == "params":
+        picks = scope.module.picks
+        if node not in picks:
+            picks[node] = grads.picking(node)
+        m.picking |= picks[node]
+    around = m.loops[-1] if m.loops else None
+    draws = around is not None and around.draws
     assignment.assign(m, node.target, source.element(0), scope)
     signal = m.run(node.body, scope)
+    if around is not None:
+        around.draws = draws  # what is drawn here is drawn by this loop, as in a validation
     return signal if signal == RETURN else None
 
 

@@ -88,6 +88,7 @@ class Machine:
         self.things: list[tuple[int, int]] = []  # loops over things that are no data
         self.serial = 0  # iterations begun, over all loops
         self.epochs: dict[ast.AST, int] = {}
+        self.picking: set[ast.AST] = set()  # what is done to some parameters of a loop over them
         self.sites: dict[ast.AST, int] = {}  # how often what counts by itself was asked
         # What is the same wherever it is met.
         self.idents = 0
@@ -98,6 +99,7 @@ class Machine:
         self.seen_gate: tuple[int, bool] | None = None
         self.gate_matters = False  # events hang on it
         self.bound: str | None = None  # it compares a count or an index with an unknown number
+        self.ended = False  # it compares two known numbers, one of which may be a count
         self.counting = False  # the branch resets what it counts
         self.hung = False  # it could not be known
 
@@ -185,7 +187,8 @@ class Machine:
     def ask(self, *, matters: bool, counting: bool) -> None:
         """Begin to test a condition: events hang on it; its branch resets what it counts."""
         self.gate_matters, self.counting = matters, counting
-        self.seen_gate, self.bound, self.hung = None, None, False
+        self.seen_gate, self.bound = None, None
+        self.hung = self.ended = False
 
     def answer(self) -> tuple[int, bool] | None:
         """Return the gate in the condition that was tested, if there is one."""

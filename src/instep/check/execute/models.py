@@ -51,6 +51,8 @@ def forward(m: Machine, value: Net, call: Call) -> Value:
         if isinstance(own, Function) and (_trains(own) or _is_loss(value)):
             bound = functions.bind(m, call.node, own, value, call.scope)
             made = functions.invoke(m, bound, Call(call.node, call.scope, args=call.inputs))
+            if isinstance(made, Tensor) and made.nets is not None and value.trainable:
+                made.nets |= {value}  # it has parameters of its own
             return _unweighted(made)
     if not m.no_grad:
         sync = value.sync if value.spread_over() is not None else None

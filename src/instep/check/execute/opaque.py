@@ -31,7 +31,11 @@ def unknown_call(m: Machine, name: str, call: Call, inputs: list[Value] | None =
     if len(wrapped) == 1 and short in WRAPS:
         return wrapped[0]  # whatever was put around it, it acts on the same parameters
     made = tensors.derive(m, call.node, inputs, call.scope)
-    if isinstance(made, Unknown) and any(_unmodes(*item) for item in call.kwargs.items()):
+    if isinstance(made, Unknown) and (
+        # A class of a package that is not known may have no layer that notices the mode.
+        ("." in name and short[:1].isupper())
+        or any(_unmodes(*item) for item in call.kwargs.items())
+    ):
         made.attrs[MODELESS] = True
     if isinstance(made, Tensor) and short in COUPLED:
         made.coupled = True

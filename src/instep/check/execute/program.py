@@ -42,6 +42,7 @@ class Module:
         self.guards: dict[ast.AST, bool] = {}
         self.resets: dict[ast.AST, bool] = {}
         self.moduli: dict[ast.AST, bool] = {}
+        self.picks: dict[ast.AST, set[ast.AST]] = {}
         self.layers: dict[ast.AST, tuple[bool | None, bool | None]] = {}
 
     @cached_property

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from instep.check.execute import settle_surroundings, settle_updates
 from instep.check.execute.ids import Ids
 from instep.check.execute.owners import Owners
+from instep.check.execute.things import Optimizer
 from instep.check.execute.values import Thing, Unknown
 from instep.trace import Assumed, Created, Trace
 
@@ -67,13 +68,24 @@ class Settler:
             facts["managed"] = self.m.managed
         if self.m.partial:
             facts["partial"] = True
-        if any(module.is_old for module in {note.module for note in self.m.notes}):
+        modules = {note.module for note in self.m.notes}
+        if any(module.is_old for module in modules):
             facts["old"] = True
+        if all(module.unit.kind == "markdown" for module in modules) and not self._is_whole():
+            facts["sketch"] = True
         yield Created("job", "job", facts)
         yield from self.ids.created.values()
         for assumption in self.m.decisions.assumed.values():
             place = assumption.module.place(assumption.node)
             yield Assumed(assumption.text, assumption.holds, place=place)
+
+    def _is_whole(self) -> bool:
+        """Say whether a model or the making of an optimizer is to be seen."""
+        return any(
+            note.kind == "forward"
+            or (note.kind == "made" and isinstance(note.data["thing"], Optimizer))
+            for note in self.m.notes
+        )
 
     def owning(self, nets: frozenset[Net] | None) -> Held:
         """Return the ids of the optimizers that hold parameters of these models; None: unknown."""

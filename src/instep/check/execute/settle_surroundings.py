@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from instep.check.execute.things import Optimizer
+from instep.check.execute.values import ListValue
 from instep.trace import (
     Called,
     Drawn,
@@ -98,6 +99,8 @@ def _kept(
     """Say that a loss outlives its iteration, if it went backward and no sum with it did."""
     loop = next((loop for loop in reversed(loops) if loop.is_batches()), None)
     if loop is None or born > loop.start or not tensor.graph or tensor.nets == frozenset():
+        return None
+    if isinstance(into, ListValue) and loop in into.emptied:
         return None
     m = s.m
     if owner is not None and owner.began.get(name or "", -1) > loop.start:

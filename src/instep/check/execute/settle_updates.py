@@ -158,11 +158,11 @@ def _schedule(s: Settler, place: Place, *, scheduler: Scheduler, explicit: bool)
     )
 
 
-def _grad_read(s: Settler, place: Place, *, param: Param, guarded: bool) -> Event:
+def _grad_read(s: Settler, place: Place, *, param: Param, guarded: bool, frozen: bool) -> Event:
     name = None
     if param.nets is not None and len(param.nets) == 1:
         (net,) = param.nets
-        name = f"{s.ids.of(net)}.*" if net.frozen else None
+        name = f"{s.ids.of(net)}.*" if net.frozen and frozen else None
     return GradRead(s.owning_param(param), parameter=name, guarded=guarded, place=place)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.check.execute import factors
 from instep.check.execute.things import Grad, Net, Param, Parameters
-from instep.check.execute.values import DictValue, ListValue, Thing, Unknown, unify
+from instep.check.execute.values import SUM, DictValue, ListValue, Thing, Unknown, unify
 
 if TYPE_CHECKING:
     import ast
@@ -115,6 +115,7 @@ def copy(m: Machine, tensor: Tensor, node: ast.AST) -> Tensor:
     made.parts = tensor.parts
     made.reduction, made.ragged, made.coupled = tensor.reduction, tensor.ragged, tensor.coupled
     made.kind, made.scaled = tensor.kind, tensor.scaled
+    made.raw = tensor.raw
     made.sums = tensor.sums
     made.chain = tensor.chain | {tensor.ident}
     made.made_at = tensor.made_at
@@ -132,6 +133,8 @@ def as_tensor(m: Machine, value: Value, node: ast.AST) -> Tensor | None:
         if value.made is None:
             value.made = m.tensor(value.hint, node)
             value.made.known_as = value.known_as
+            if value.known_as == SUM:
+                value.made.reduction = "sum"
         return value.made if isinstance(value.made, Tensor) else None
     if isinstance(value, Net) and value.kind == "Parameter":
         return m.tensor(frozenset({value}), node)

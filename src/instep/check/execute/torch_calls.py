@@ -9,7 +9,7 @@ from instep.check.execute import backward, deepspeed, scalers, tensor_methods, t
 from instep.check.execute.assignment import is_building
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Net, Optimizer, Param, Parameters
-from instep.check.execute.values import ListValue, Unknown, unify
+from instep.check.execute.values import SUM, ListValue, Unknown, unify
 
 if TYPE_CHECKING:
     from instep.check.execute.arguments import Call
@@ -76,7 +76,10 @@ def reduce(m: Machine, call: Call) -> Value:
     tensor = unify(call.first)
     if isinstance(tensor, Tensor):
         return tensor_methods.reduced(m, tensor, call, call.args[1:])
-    return tensors.derive(m, call.node, call.args, call.scope)
+    made = tensors.derive(m, call.node, call.args, call.scope)
+    if isinstance(made, Unknown) and call.name == "sum" and len(call.inputs) == 1:
+        made.known_as = SUM
+    return made
 
 
 def parametrize(m: Machine, call: Call) -> Value:

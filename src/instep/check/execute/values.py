@@ -156,6 +156,7 @@ class ListValue(Thing):
         self.items = items
         self.exact = exact
         self.born = born  # the iteration in which it was made
+        self.emptied: set[object] = set()  # the loops in which it was, or made place for another
 
 
 class DictValue(Thing):
