@@ -29,11 +29,22 @@ MAY_IMPORT = {
     "splits": {"errors", "torch"},
     "engine": {"errors", "trace", "splits", "torch", "numpy"},
     "testing": {"engine", "torch"},
+    "watching": {"errors", "reports", "rules", "trace", "torch"},
     "symptoms": set(),
-    "commands": {"check", "errors", "explain", "instep", "reports", "rules", "symptoms", "trace"},
+    "commands": {
+        "check",
+        "errors",
+        "explain",
+        "instep",
+        "reports",
+        "rules",
+        "symptoms",
+        "trace",
+        "watching",
+    },
     "cli": {"commands", "errors"},
     "__main__": {"cli"},
-    "__init__": {"engine", "errors", "splits", "trace"},
+    "__init__": {"engine", "errors", "splits", "trace", "watching"},
 }
 
 

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from instep.errors import InstepError, InstepWarning
     from instep.splits.micro import Micro
     from instep.trace import Trace
+    from instep.watching.job import Job, watch
 
 __version__ = "0.1.0"
 
 _HOME = {
     "InstepError": "instep.errors",
     "InstepWarning": "instep.errors",
+    "Job": "instep.watching.job",
     "Micro": "instep.splits.micro",
     "Stepper": "instep.engine.stepper",
     "Trace": "instep.trace",
@@ -33,12 +35,14 @@ _HOME = {
     "Verification": "instep.engine.verify",
     "Window": "instep.engine.window",
     "verify": "instep.engine.verify",
+    "watch": "instep.watching.job",
 }
 _MODULES = ("errors", "testing", "trace")
 
 __all__ = [
     "InstepError",
     "InstepWarning",
+    "Job",
     "Micro",
     "Stepper",
     "Trace",
@@ -46,6 +50,7 @@ __all__ = [
     "Verification",
     "Window",
     "verify",
+    "watch",
 ]
 
 

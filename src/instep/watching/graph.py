@@ -1,0 +1,105 @@
+"""What a loss is, read from its graph before backward frees it.
+
+From the root down: multipliers, then the operation that made one number out of many. Nothing is
+computed, and nothing is fetched from a device.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_DEEPEST = 32
+_SAME = frozenset(
+    {"ToCopyBackward0", "NegBackward0", "ViewBackward0", "SqueezeBackward0", "SqueezeBackward1",
+     "ReshapeAliasBackward0", "CloneBackward0", "AliasBackward0", "UnsqueezeBackward0",
+     "SelectBackward0", "UnsafeViewBackward0"}
+)  # fmt: skip
+"""Operations that neither multiply nor reduce."""
+_MEAN, _SUM = 1, 2  # torch's numbers for the reductions of its losses
+
+
+class Reading(NamedTuple):
+    """What is known about a loss; None where it is not."""
+
+    parts: tuple[float, ...] | None = ()
+    """Multipliers, from the outermost inwards, without the loss scale."""
+    reduction: str | None = None
+    items: Any = None
+    """A number, or a tensor that need not be on the host: what the mean is over."""
+    kind: str | None = None
+    """The operation at the bottom, as autograd calls it."""
+
+    @property
+    def factor(self) -> float | None:
+        """The product of the multipliers."""
+        if self.parts is None:
+            return None
+        product = 1.0
+        for part in self.parts:
+            product *= part
+        return product
+
+
+def read(loss: Tensor, *, scaled: bool = False) -> Reading:
+    """Read a loss; `scaled` says that the outermost multiplication is a scaler's."""
+    node = loss.grad_fn
+    parts: list[float] = []
+    divided: list[tuple[int, Any]] = []
+    for _ in range(_DEEPEST):
+        if node is None:
+            break
+        name = node.name()
+        if name in {"MulBackward0", "DivBackward0"}:
+            if scaled:
+                scaled = False
+            else:
+                other = _saved(node, "_saved_other")
+                number = _number(other)
+                if number is None or not number:
+                    return Reading(None, kind=name)
+                divided.append((len(parts), other if name[0] == "D" else None))
+                parts.append(1 / number if name[0] == "D" else number)
+        elif name not in _SAME:
+            return _bottom(node, name, parts, divided)
+        node = node.next_functions[0][0] if node.next_functions else None
+    return Reading(tuple(parts))
+
+
+def _bottom(node: Any, name: str, parts: list[float], divided: list[tuple[int, Any]]) -> Reading:
+    """Read the operation that reduces."""
+    if name.startswith("MeanBackward"):
+        return Reading(tuple(parts), "mean", _saved(node, "_saved_self_numel"), name)
+    if name.startswith("SumBackward"):
+        if divided and divided[-1][0] == len(parts) - 1 and divided[-1][1] is not None:
+            # A sum over its own count is a mean written out.
+            return Reading(tuple(parts[:-1]), "mean", round(1 / parts[-1], 6), name)
+        return Reading(tuple(parts), "sum", None, name)
+    reduction = _saved(node, "_saved_reduction")
+    if reduction in {_MEAN, _SUM}:
+        items = _saved(node, "_saved_total_weight")
+        if items is None:
+            whole = _saved(node, "_saved_self")
+            items = None if whole is None else whole.numel()
+        return Reading(tuple(parts), "mean" if reduction == _MEAN else "sum", items, name)
+    return Reading(tuple(parts), kind=name)
+
+
+def _saved(node: Any, name: str) -> Any:
+    try:
+        return getattr(node, name, None)
+    except RuntimeError:  # freed already: a second backward through the same graph
+        return None
+
+
+def _number(value: Any) -> float | None:
+    """Return a multiplier as a number, if that needs no device."""
+    if value is None:
+        return None
+    if isinstance(value, int | float):
+        return float(value)
+    if value.numel() != 1 or value.device.type != "cpu" or value.requires_grad:
+        return None
+    return float(value)

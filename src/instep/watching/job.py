@@ -1,0 +1,154 @@
+"""`instep.watch`: a job that is watched, from the inside."""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+
+from instep.watching.book import Book
+from instep.watching.gauges import Gauges
+from instep.watching.judging import Judge
+from instep.watching.recorder import Recorder
+from instep.watching.samples import Sampler
+from instep.watching.seam import Seam
+from instep.watching.seams import (
+    backward,
+    clipping,
+    loaders,
+    modules,
+    optimizers,
+    scalers,
+    schedulers,
+)
+from instep.watching.series import Series
+from instep.watching.stream import Stream
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from torch.nn import Module
+    from torch.optim import Optimizer
+
+    from instep.rules.finding import Finding
+    from instep.trace import Trace
+
+_SEAMS = (optimizers, backward, scalers, clipping, schedulers, loaders, modules)
+_FRAMEWORKS = ("accelerate", "lightning", "pytorch_lightning", "lightning_fabric", "transformers")
+
+
+class Job:
+    """A training job under watch. Use it as a context manager, or call `start` and `stop`."""
+
+    def __init__(self, *things: Any) -> None:
+        self.series = Series()
+        self.gauges = Gauges()
+        self.stream = Stream()
+        self.book = Book(_skipped())
+        self.sampler = Sampler(self.book, self.series, self.gauges)
+        self.recorder = Recorder(self.book, self.stream, self.series, self.sampler)
+        self.judge = Judge(self.stream, self.gauges, self.series)
+        self.seam = Seam(self.recorder)
+        self._things = things
+        self._hooked: set[str] = set()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What has been found so far."""
+        return tuple(self.judge.findings.values())
+
+    @property
+    def trace(self) -> Trace:
+        """What has happened so far, told short."""
+        return self.stream.trace
+
+    def start(self) -> Self:
+        """Begin to watch."""
+        self.recorder.turned = self._turned
+        self.recorder.fact("job", "job", None, source="watch")
+        for seam in _SEAMS:
+            seam.install(self.seam)
+        with self.seam.safely():
+            self._take(self._things)
+        return self
+
+    def stop(self) -> None:
+        """Let go of everything, and judge what was seen."""
+        self.seam.patches.undo()
+        self.book.close()
+        with self.seam.safely():
+            self.stream.finish()
+            self.judge.look(last=True)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _turned(self, kept: bool) -> None:  # noqa: FBT001  # called by the recorder alone
+        self._hook_models()
+        self.judge.turned(kept)
+
+    def _take(self, things: tuple[Any, ...]) -> None:
+        """Take what the user has named, and everything that is alive already."""
+        for thing in things:
+            if isinstance(thing, torch.nn.Module):
+                self._take_model(thing)
+            elif isinstance(thing, torch.optim.Optimizer):
+                self._take_optimizer(thing)
+        if not things:
+            for thing in _alive(torch.optim.Optimizer):
+                self._take_optimizer(thing)
+        self._hook_models()
+
+    def _take_model(self, model: Module) -> None:
+        self.book.take_model(model)
+
+    def _take_optimizer(self, optimizer: Optimizer) -> None:
+        held = [p for group in optimizer.param_groups for p in group["params"]]
+        self.book.take_group(optimizer, held, None)
+
+    def _hook_models(self) -> None:
+        if len(self._hooked) == len(self.book.models):
+            return
+        for name, weak in list(self.book.models.items()):
+            model = weak()
+            if name not in self._hooked:
+                self._hooked.add(name)
+                if model is not None:
+                    modules.hook_forward(self.seam, model)
+
+
+def watch(*things: Any) -> Job:
+    """Watch the training that happens inside a `with` block.
+
+    `things` are models and optimizers; with none, those that are used are found.
+
+    >>> with watch() as job:
+    ...     pass
+    >>> job.findings
+    ()
+    """
+    return Job(*things)
+
+
+def _alive(kind: type) -> list[Any]:
+    import gc  # noqa: PLC0415
+
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), kind)]
+
+
+def _skipped() -> tuple[str, ...]:
+    """Return the folders whose lines are nobody's: Python's own, torch's, those of frameworks."""
+    site = [str(Path(torch.__file__).parents[1])]
+    paths = [str(Path(torch.__file__).parent) + "/", sysconfig.get_path("stdlib") + "/"]
+    paths += [f"{folder}/{name}/" for folder in site for name in _FRAMEWORKS]
+    return tuple(paths)

@@ -1,0 +1,105 @@
+"""The rules over a trace that grows: when to look, and when a finding is certain."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from instep.rules.verdict import judge_all
+from instep.rules.view import View
+from instep.trace import Step, Trace, windows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from instep.rules.finding import Finding
+    from instep.trace import Event, Place
+    from instep.watching.gauges import Gauges
+    from instep.watching.series import Series
+    from instep.watching.stream import Stream
+
+SHARE = 0.02
+"""Of the job's time that judging may take, after its beginning."""
+_FREE = 1.0
+"""Seconds of judging that every job may have."""
+
+
+class Judge:
+    """Looks at the trace when it has something new, and tells each finding once."""
+
+    def __init__(self, stream: Stream, gauges: Gauges, series: Series) -> None:
+        self.stream = stream
+        self.gauges = gauges
+        self.series = series
+        self.findings: dict[tuple[str, Place], Finding] = {}
+        self.spent = 0.0
+        self.told: Callable[[Finding], None] = lambda _: None
+        self._seen: dict[tuple[str, Place], int] = {}  # the update at which it was first seen
+        self._updates = 0
+        self._due = 0  # judge at this update; 0: nothing is new
+
+    def turned(self, kept: bool) -> None:  # noqa: FBT001  # called by the recorder alone
+        """Take note that a stretch has ended, and look if it is time."""
+        self._updates += 1
+        if kept and not self._due:
+            # The next update shows what came of it.
+            self._due = self._updates + 1
+        if self._due and self._updates >= self._due and self._has_time():
+            self._due = self._updates + 1 if kept else 0
+            self.look()
+            if any(key not in self.findings for key in self._seen):
+                self._due = self._updates + 1
+
+    def _has_time(self) -> bool:
+        return self.spent < _FREE or self.spent < SHARE * self.series.now()
+
+    def look(self, *, last: bool = False) -> None:
+        """Judge what there is; `last`: nothing will come to change it."""
+        started = perf_counter()
+        found = {
+            (finding.code, finding.place): finding
+            for finding in judge_all(View(settled(self.stream.trace, self.gauges)))
+        }
+        for key, finding in found.items():
+            first = self._seen.setdefault(key, self._updates)
+            if key not in self.findings and (last or first < self._updates):
+                self.findings[key] = finding
+                self.told(finding)
+        for key in list(self._seen):
+            if key not in found and key not in self.findings:
+                del self._seen[key]  # it was too early to say so
+        self.spent += perf_counter() - started
+
+
+def settled(events: Iterable[Event], gauges: Iterable[Event]) -> Trace:
+    """Return a trace that the rules can read: gates by their usual size, gauges at the end."""
+    events = list(events)
+    usual = {
+        name: _usual([window.micro_batches for window in each if window.closed_by == "step"])
+        for name, each in windows(events).items()
+    }
+    made: dict[int, Event] = {}
+    trace = Trace()
+    for event in events:
+        every = usual.get(event.optimizer or "") if isinstance(event, Step) else None
+        if every is not None and isinstance(event, Step):
+            known = made.get(id(event))
+            if known is None:
+                known = made[id(event)] = replace(event, every=every)
+            trace.record(known)
+        else:
+            trace.record(event)
+    for event in gauges:
+        trace.record(event)
+    return trace
+
+
+def _usual(sizes: list[int]) -> int | None:
+    """Return how many micro-batches most windows have, if that is more than one."""
+    counted = Counter(size for size in sizes if size > 0)
+    if not counted:
+        return None
+    (size, times), *_ = counted.most_common(1)
+    return size if size > 1 and times * 2 > counted.total() else None

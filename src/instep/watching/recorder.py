@@ -1,0 +1,400 @@
+"""What happens in a job, told as events. One happening is one object, however often it happens."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from instep.trace import (
+    Backward,
+    Called,
+    Clip,
+    Created,
+    Drawn,
+    EpochEnd,
+    Forward,
+    GradEdited,
+    Mode,
+    Opaque,
+    Rebound,
+    ScalerUpdate,
+    Schedule,
+    Step,
+    Unscale,
+    Zero,
+    here,
+)
+from instep.watching import graph
+from instep.watching.losses import Losses
+from instep.watching.witness import Witnesses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch.nn import Module, Parameter
+    from torch.optim import Optimizer
+
+    from instep.trace import Event, Fact, Place
+    from instep.watching.book import Book, Touched
+    from instep.watching.samples import Sampler
+    from instep.watching.series import Series
+    from instep.watching.stream import Stream
+
+
+class Recorder:
+    """Takes what the seams see and adds it to the stream."""
+
+    def __init__(self, book: Book, stream: Stream, series: Series, sampler: Sampler) -> None:
+        self.book = book
+        self.stream = stream
+        self.series = series
+        self.sampler = sampler
+        self.witnesses = Witnesses()
+        self.turned: Callable[[bool], None] = lambda _: None
+        """Called after every step, with whether it brought something new."""
+        self._events: dict[tuple[Any, ...], Event] = {}
+        self.facts: dict[str, dict[str, Fact]] = {}
+        """By id: what was told of it."""
+        self._losses = Losses(self)
+        self._drawn: Counter[str] = Counter()
+        self._epochs: Counter[str] = Counter()
+        self.since: dict[str, Counter[tuple[tuple[int, ...], Place | None]]] = defaultdict(Counter)
+        """Backwards since the gradients were last cleared: by optimizer, what they touched and
+        where; under "" those of parameters that no optimizer holds."""
+        self.scaled: dict[int, Any] = {}  # by id, what a scaler has scaled, and which scaler
+
+    def place(self) -> Place | None:
+        """Return the user's line."""
+        return here(self.book.skip)
+
+    def _add(self, key: tuple[Any, ...], make: Callable[[], Event]) -> Event:
+        event = self._events.get(key)
+        if event is None:
+            event = self._events[key] = make()
+        self.stream.add(event)
+        self.series.moment(event)
+        return event
+
+    def fact(self, id_: str, role: Any, place: Place | None = None, **facts: Fact) -> None:
+        """Say what is known about something; only what is new is told."""
+        known = self.facts.get(id_)
+        if known is not None and all(known.get(name) == fact for name, fact in facts.items()):
+            return
+        merged = {**(known or {}), **facts}
+        self.facts[id_] = merged
+        self._add(
+            ("created", id_, tuple(sorted(merged.items(), key=str)), len(self._events)),
+            lambda: Created(id_, role, merged, place=place),
+        )
+
+    # Batches
+
+    def drawn(self, loader: object) -> None:
+        """Tell of a batch that a loader gave."""
+        place = self.place()
+        id_ = self._loader(loader, place)
+        self._drawn[id_] += 1
+        self._add(("drawn", id_, place), lambda: Drawn(id_, place=place))
+
+    def epoch_ended(self, loader: object) -> None:
+        """Tell that a loader has no more to give."""
+        place = self.place()
+        id_ = self._loader(loader, place)
+        batches = self._drawn.pop(id_, 0)
+        self._epochs[id_] += 1
+        self._add(
+            ("epoch-end", id_, place, batches),
+            lambda: EpochEnd(id_, batches=batches, place=place),
+        )
+
+    def _loader(self, loader: object, place: Place | None) -> str:
+        if self.book.is_named(loader):
+            return self.book.name(loader, "loader")
+        id_ = self.book.name(loader, "loader")
+        length = getattr(loader, "__len__", None)
+        facts: dict[str, Fact] = {"type": type(loader).__name__}
+        with suppress(TypeError):  # an iterable dataset has none
+            facts["length"] = int(length()) if length is not None else None
+        self.fact(id_, "loader", place, **facts)
+        return id_
+
+    # Models
+
+    def forward(self, model: Module) -> None:
+        """Tell of a call of a model, where gradients are on."""
+        if not torch.is_grad_enabled():
+            return
+        id_ = self.book.model_of(model)
+        if id_ is None:
+            return
+        place = self.place()
+        self.introduce_model(id_, model)
+        sync = getattr(model, "require_backward_grad_sync", None)
+        training = model.training
+        self._add(
+            ("forward", id_, place, training, sync),
+            lambda: Forward(id_, training=training, sync=sync, place=place),
+        )
+
+    def mode(self, model: Module, *, training: bool) -> None:
+        """Tell of a model that is set to train or to eval."""
+        id_ = self.book.model_of(model)
+        if id_ is None:
+            return
+        place = self.place()
+        self.introduce_model(id_, model)
+        self._add(("mode", id_, place, training), lambda: Mode(id_, training=training, place=place))
+
+    def introduce_model(self, id_: str, model: Module) -> None:
+        """Say what a model is, once."""
+        if id_ in self.facts:
+            return
+        parameters = list(model.parameters())
+        frozen = bool(parameters) and not any(p.requires_grad for p in parameters)
+        norms = any("BatchNorm" in type(part).__name__ for part in model.modules())
+        noticing = norms or any("Dropout" in type(part).__name__ for part in model.modules())
+        facts: dict[str, Fact] = {
+            "type": type(model).__name__,
+            "trainable": any(p.requires_grad for p in parameters),
+            "batchnorm": norms,
+            "modeless": not noticing,
+            "written": True,
+        }
+        if frozen:
+            facts["frozen"] = True
+        if hasattr(model, "require_backward_grad_sync"):
+            facts["distributed"] = "ddp"
+        self.fact(id_, "model", None, **facts)
+
+    def rebound(self, name: str, was: str | None, now: str | None) -> None:
+        """Tell of a part of a model that was replaced."""
+        place = self.place()
+        self._add(
+            ("rebound", name, place),
+            lambda: Rebound(name, was=was, now=now, parameters=True, place=place),
+        )
+
+    # Optimizers
+
+    def optimizer(self, optimizer: Optimizer) -> str:
+        """Return the id of an optimizer, and introduce it the first time."""
+        if not self.book.knows(optimizer):
+            groups = optimizer.param_groups
+            self.book.take_group(optimizer, [p for g in groups for p in g["params"]], None)
+        id_ = self.book.optimizer_name(optimizer)
+        if id_ not in self.facts:
+            held = self.book.of_optimizer(optimizer)
+            models = tuple(dict.fromkeys(h.model for h in held if h.model is not None))
+            for model in models:
+                found = self.book.models.get(model)
+                if found is not None and found() is not None:
+                    self.introduce_model(model, found())
+            made = self.book.optimizers[id(optimizer)].place
+            self.fact(
+                id_,
+                "optimizer",
+                made,
+                type=type(optimizer).__name__,
+                models=models,
+                written=True,
+            )
+        return id_
+
+    def zeroed(self, optimizer: Optimizer, *, set_to_none: bool) -> None:
+        """Tell of gradients that an optimizer cleared."""
+        place = self.place()
+        id_ = self.optimizer(optimizer)
+        self._cleared(id_)
+        self._add(
+            ("zero", id_, place, set_to_none),
+            lambda: Zero((id_,), set_to_none=set_to_none, place=place),
+        )
+
+    def model_zeroed(self, model: Module, *, set_to_none: bool) -> None:
+        """Tell of gradients that a model cleared."""
+        id_ = self.book.model_of(model)
+        parameters = list(model.parameters())
+        touched = self.book.touched(tuple(map(id, parameters)), parameters)
+        place = self.place()
+        mine = {id(parameter) for parameter in parameters}
+        complete = True
+        for made in self.book.optimizers.values():
+            optimizer = made.weak()
+            if optimizer is None or self.book.optimizer_name(optimizer) not in touched.optimizers:
+                continue
+            held = self.book.of_optimizer(optimizer)
+            complete = complete and all(id(h.parameter) in mine for h in held)
+        for name in touched.optimizers:
+            self._cleared(name)
+        self._add(
+            ("model-zero", touched.optimizers, id_, place, set_to_none, complete),
+            lambda: Zero(
+                touched.optimizers,
+                target=id_,
+                set_to_none=set_to_none,
+                complete=complete,
+                place=place,
+            ),
+        )
+
+    def noticed(self) -> None:
+        """Tell what was done to gradients by hand since the last event."""
+        for id_, change in self.witnesses.changes():
+            if change != "edited":
+                self.since.pop(id_, None)
+            if change == "edited":
+                self._add(("edited", id_), lambda id_=id_: GradEdited((id_,)))  # type: ignore[misc]
+            else:
+                none = change == "none"
+                self._add(
+                    ("by-hand", id_, none),
+                    lambda id_=id_, none=none: Zero((id_,), set_to_none=none),  # type: ignore[misc]
+                )
+
+    # Backward
+
+    def before_backward(self, root: Any) -> tuple[graph.Reading, str | None] | None:
+        """Read a loss before its graph is freed."""
+        self.noticed()
+        self.book.grown.clear()
+        if not isinstance(root, torch.Tensor) or root.grad_fn is None:
+            return None
+        marked = self.scaled.get(id(root))
+        scaler = marked[1] if marked is not None and marked[0]() is root else None
+        reading = graph.read(root, scaled=scaler is not None)
+        if scaler is None:
+            self.sampler.before_backward(root, reading)
+        return reading, scaler
+
+    def after_backward(self, root: Any, before: tuple[graph.Reading, str | None] | None) -> None:
+        """Tell of gradients that were added."""
+        grown = tuple(self.book.grown)
+        self.book.grown.clear()
+        if not grown:
+            return
+        touched = self.book.touched(tuple(map(id, grown)), grown)
+        self.witnesses.added(touched)
+        self._introduce(touched)
+        place = self.place()
+        reading, scaler = before if before is not None else (graph.Reading(None), None)
+        loss = self._losses.introduce(root, reading, place)
+        factor, parts = self._losses.factor(reading, place)
+        self._add(
+            ("backward", touched.keys, place, loss, factor, parts, reading.reduction, scaler),
+            lambda: Backward(
+                touched.optimizers,
+                loss=loss,
+                factor=factor,
+                parts=parts,
+                scaled=scaler is not None,
+                reduction=reading.reduction,  # type: ignore[arg-type]
+                models=touched.models,
+                place=place,
+            ),
+        )
+        for name in (*touched.optimizers, *(("",) if touched.foreign else ())):
+            self.since[name][touched.keys, place] += 1
+        self.sampler.after_backward(touched, place)
+
+    def _introduce(self, touched: Touched) -> None:
+        if all(name in self.facts for name in (*touched.optimizers, *touched.models)):
+            return
+        for made in list(self.book.optimizers.values()):
+            optimizer = made.weak()
+            if optimizer is not None and self.book.optimizer_name(optimizer) in touched.optimizers:
+                self.optimizer(optimizer)
+        for name in touched.models:
+            model = self.book.models.get(name)
+            if model is not None and model() is not None:
+                self.introduce_model(name, model())
+
+    def _cleared(self, optimizer: str) -> None:
+        self.witnesses.cleared(optimizer)
+        self.since.pop(optimizer, None)
+
+    # Updates
+
+    def clipped(self, parameters: Sequence[Parameter], by: Any, limit: float, norm: Any) -> None:
+        """Tell of gradients that were clipped."""
+        place = self.place()
+        held = self.book.holders(parameters)
+        self.witnesses.touched(held)
+        self.sampler.clipped(norm)
+        self._add(
+            ("clip", held, place, by, limit), lambda: Clip(held, by, float(limit), place=place)
+        )
+
+    def unscaled(self, optimizer: Optimizer, scaler: str) -> None:
+        """Tell of gradients that were divided by the loss scale."""
+        place = self.place()
+        id_ = self.optimizer(optimizer)
+        self._add(("unscale", id_, place, scaler), lambda: Unscale(id_, scaler, place=place))
+
+    def stepped(
+        self,
+        optimizer: Optimizer,
+        *,
+        scaler: str | None = None,
+        skipped: str | None = None,
+        closure: bool = False,
+    ) -> None:
+        """Tell of an optimizer that was asked to update."""
+        place = self.place()
+        id_ = self.optimizer(optimizer)
+        self.witnesses.touched((id_,))
+        self._losses.window_closed()
+        self._add(
+            ("step", id_, place, scaler, skipped, closure),
+            lambda: Step(id_, skipped=skipped, scaler=scaler, closure=closure, place=place),
+        )
+        self.series.updated(id_, skipped)
+        if skipped is None:
+            self.sampler.after_step(optimizer, id_, place)
+        self.turned(self.stream.turn())
+
+    def scaler(self, scaler: Any) -> str:
+        """Return the id of a scaler, and introduce it the first time."""
+        id_ = self.book.name(scaler, "scaler")
+        if id_ not in self.facts:
+            self.fact(
+                id_,
+                "scaler",
+                None,
+                type=type(scaler).__name__,
+                enabled=bool(scaler.is_enabled()),
+                written=True,
+            )
+        return id_
+
+    def scaler_updated(self, scaler: str) -> None:
+        """Tell of a scaler that chose its next scale."""
+        place = self.place()
+        self._add(("scaler", scaler, place), lambda: ScalerUpdate(scaler, place=place))
+
+    def scheduled(self, scheduler: Any, *, explicit: bool) -> None:
+        """Tell of a scheduler that was stepped."""
+        place = self.place()
+        optimizer = getattr(scheduler, "optimizer", None)
+        name = None if optimizer is None else self.optimizer(optimizer)
+        id_ = self.book.name(scheduler, "scheduler")
+        kind = type(scheduler).__name__
+        self.fact(id_, "scheduler", None, type=kind, optimizer=name)
+        unit: Any = "metric" if kind == "ReduceLROnPlateau" else None
+        self._add(
+            ("schedule", id_, place, explicit),
+            lambda: Schedule(name, id_, unit, explicit, place=place),
+        )
+
+    # Others
+
+    def called(self, api: str) -> None:
+        """Tell of something that was used under a name that matters in itself."""
+        place = self.place()
+        self._add(("called", api, place), lambda: Called(api, place=place))
+
+    def opaque(self, optimizers: tuple[str, ...] | None, what: str) -> None:
+        """Tell of something that cannot be followed."""
+        self._add(("opaque", optimizers, what), lambda: Opaque(optimizers, what))

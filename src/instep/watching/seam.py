@@ -1,0 +1,69 @@
+"""What all seams share: the recorder, what was replaced, and a net under every one of them."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+from instep.watching.patches import Patches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from instep.watching.recorder import Recorder
+
+_MOST_FAULTS = 3
+
+
+class Seam:
+    """The side of the watcher that user code runs through."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.patches = Patches()
+        self.scaler: str | None = None
+        """The scaler whose `step` is running."""
+        self.stepped = False
+        """An optimizer was stepped in it."""
+        self.faults: list[str] = []
+        self.on_fault: Callable[[str], object] = sys.stderr.write
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is recorded."""
+        return self.patches.is_on
+
+    def safely(self) -> _Net:
+        """Catch whatever goes wrong in the watcher: it is told, and the job goes on."""
+        return _Net(self)
+
+    def fault(self, error: BaseException) -> None:
+        """Take note of a mistake of ours; after a few of them the watcher lets go."""
+        text = "".join(traceback.format_exception(error)[-3:]).strip()
+        self.faults.append(text)
+        if len(self.faults) == 1:
+            self.on_fault(
+                f"instep: the watcher failed ({type(error).__name__}: {error}); "
+                "the job is not affected.\n"
+            )
+        if len(self.faults) >= _MOST_FAULTS:
+            self.patches.is_on = False
+
+
+class _Net:
+    """A context manager that is cheap to enter, because every event goes through one."""
+
+    __slots__ = ("_seam",)
+
+    def __init__(self, seam: Seam) -> None:
+        self._seam = seam
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, Exception):
+            return False  # nothing, or somebody who wants the job to end
+        self._seam.fault(error)
+        return True

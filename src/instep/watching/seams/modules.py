@@ -1,0 +1,86 @@
+"""Models: called, set to train or eval, cleared, and changed after an optimizer was made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn import Module, Parameter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from instep.watching.seam import Seam
+
+
+def install(seam: Seam) -> None:
+    """Watch what is done to models as a whole."""
+    recorder = seam.recorder
+    depth = 0
+
+    def train(original: Callable[..., Any], self: Module, mode: bool = True) -> Any:  # noqa: FBT001, FBT002
+        nonlocal depth
+        if depth == 0:
+            with seam.safely():
+                recorder.mode(self, training=bool(mode))
+        depth += 1  # its parts are set as well
+        try:
+            return original(self, mode)
+        finally:
+            depth -= 1
+
+    def zero(original: Callable[..., Any], self: Module, *args: Any, **kwargs: Any) -> Any:
+        with seam.safely():
+            recorder.noticed()
+        done = original(self, *args, **kwargs)
+        with seam.safely():
+            set_to_none = args[0] if args else kwargs.get("set_to_none", True)
+            recorder.model_zeroed(self, set_to_none=bool(set_to_none))
+        return done
+
+    def assign(original: Callable[..., Any], self: Module, name: str, value: Any) -> None:
+        old = None
+        if isinstance(value, Module | Parameter):
+            with seam.safely():
+                old = self._modules.get(name) or self._parameters.get(name)
+        original(self, name, value)
+        if old is not None and old is not value:
+            with seam.safely():
+                _replaced(seam, self, name, old, value)
+
+    seam.patches.replace(Module, "train", train)
+    seam.patches.replace(Module, "zero_grad", zero)
+    seam.patches.replace(Module, "__setattr__", assign)
+
+
+def _replaced(seam: Seam, owner: Module, name: str, old: Any, new: Any) -> None:
+    """Tell of a layer that was replaced while an optimizer holds the parameters of the old one."""
+    book = seam.recorder.book
+    before = [old] if isinstance(old, Parameter) else list(old.parameters())
+    held = [book.parameters.get(id(parameter)) for parameter in before]
+    if not any(one is not None and one.optimizers for one in held):
+        return
+    after = [new] if isinstance(new, Parameter) else list(new.parameters())
+    kept = {id(parameter) for parameter in before}
+    if all(id(parameter) in kept for parameter in after):
+        return
+    was = next((one.model for one in held if one is not None and one.model is not None), None)
+    spelled = book.model_of(owner) or was or type(owner).__name__.lower()
+    seam.recorder.rebound(f"{spelled}.{name}", was, f"{spelled}.{name}")
+    model = book.models.get(was) if was is not None else None
+    if model is not None and model() is not None:
+        book.take_model(model())
+
+
+def hook_forward(seam: Seam, model: Module) -> None:
+    """Watch the calls of a model."""
+
+    def before(module: Module, args: Any) -> None:
+        del args
+        if torch.compiler.is_compiling() or not seam.is_on:  # what is compiled has no room for us
+            return
+        with seam.safely():
+            seam.recorder.forward(module)
+
+    handle = model.register_forward_pre_hook(before)
+    seam.patches.later(handle.remove)

@@ -1,0 +1,83 @@
+"""Gradient scalers: scaling, unscaling, steps that are skipped, the next scale."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.amp import GradScaler
+
+    from instep.watching.seam import Seam
+
+_OLD = ("autocast", "GradScaler")
+
+
+def install(seam: Seam) -> None:
+    """Watch `torch.amp.GradScaler`, and the names that are deprecated."""
+    recorder = seam.recorder
+
+    def scale(original: Callable[..., Any], self: GradScaler, outputs: Any) -> Any:
+        done = original(self, outputs)
+        with seam.safely():
+            if isinstance(done, torch.Tensor) and self.is_enabled():
+                recorder.scaled.clear()  # one loss at a time is waiting for its backward
+                recorder.scaled[id(done)] = (weakref.ref(done), recorder.scaler(self))
+        return done
+
+    def unscale(original: Callable[..., Any], self: GradScaler, optimizer: Any) -> Any:
+        # Told before it is done: to do it twice is an error, and this is where it comes from.
+        with seam.safely():
+            if seam.scaler is None:
+                recorder.unscaled(optimizer, recorder.scaler(self))
+        return original(self, optimizer)
+
+    def step(
+        original: Callable[..., Any], self: GradScaler, optimizer: Any, *a: Any, **k: Any
+    ) -> Any:
+        with seam.safely():
+            seam.scaler, seam.stepped = recorder.scaler(self), False
+        try:
+            done = original(self, optimizer, *a, **k)
+        except BaseException:
+            _missed(seam, optimizer, "exception")
+            raise
+        _missed(seam, optimizer, "nonfinite")
+        return done
+
+    def update(original: Callable[..., Any], self: GradScaler, *args: Any, **kwargs: Any) -> Any:
+        with seam.safely():
+            recorder.scaler_updated(recorder.scaler(self))
+        return original(self, *args, **kwargs)
+
+    owner = torch.amp.GradScaler
+    for name, around in (
+        ("scale", scale),
+        ("unscale_", unscale),
+        ("step", step),
+        ("update", update),
+    ):
+        seam.patches.replace(owner, name, around)
+    for name in _OLD:
+        _deprecated(seam, getattr(torch.cuda.amp, name), f"torch.cuda.amp.{name}")
+
+
+def _missed(seam: Seam, optimizer: Any, why: str) -> None:
+    """Tell of a step that the scaler did not let through."""
+    with seam.safely():
+        if not seam.stepped:
+            seam.recorder.stepped(optimizer, scaler=seam.scaler, skipped=why)
+        seam.scaler = None
+
+
+def _deprecated(seam: Seam, owner: Any, api: str) -> None:
+    def made(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+        with seam.safely():
+            seam.recorder.called(api)
+        return original(self, *args, **kwargs)
+
+    seam.patches.replace(owner, "__init__", made)

@@ -1,0 +1,99 @@
+"""Numbers of a job by update, in bounded memory: long runs are thinned out, never cut off."""
+
+from __future__ import annotations
+
+from collections import deque
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from instep.trace import Event
+
+MOST_POINTS = 4096
+MOST_FIRST, MOST_LAST = 4_000, 20_000
+"""Moments that are kept: of a job's beginning, and of its end."""
+
+
+class Line:
+    """One number over time. When there are too many points, every other one is left out.
+
+    >>> line = Line()
+    >>> for update in range(10_000):
+    ...     line.add(update, 0.1 * update, float(update))
+    >>> len(line) <= MOST_POINTS, list(line)[0], list(line)[-1][0] > 9_990
+    (True, (0, 0.0, 0.0), True)
+    """
+
+    def __init__(self) -> None:
+        self._points: list[tuple[int, float, float]] = []
+        self._stride = 1
+        self._seen = 0
+        self._last: tuple[int, float, float] | None = None
+
+    def add(self, update: int, time: float, value: float) -> None:
+        """Take a point."""
+        self._last = (update, time, value)
+        if self._seen % self._stride == 0:
+            self._points.append(self._last)
+            if len(self._points) >= MOST_POINTS:
+                del self._points[1::2]
+                self._stride *= 2
+        self._seen += 1
+
+    def __iter__(self) -> Iterator[tuple[int, float, float]]:
+        yield from self._points
+        if self._last is not None and (not self._points or self._points[-1] != self._last):
+            yield self._last
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    @property
+    def last(self) -> tuple[int, float, float] | None:
+        """The latest point."""
+        return self._last
+
+
+class Series:
+    """What a report draws: lines by name, and moments with their time."""
+
+    def __init__(self) -> None:
+        self.began = perf_counter()
+        self.lines: dict[str, Line] = {}
+        self.updates: dict[str, int] = {}
+        """By optimizer."""
+        self.skipped: dict[str, int] = {}
+        self.first: list[tuple[float, Event]] = []
+        self.latest: deque[tuple[float, Event]] = deque(maxlen=MOST_LAST)
+        self.left_out = 0
+        """Moments between the first and the latest that are not kept."""
+
+    def now(self) -> float:
+        """Return the seconds since the job began."""
+        return perf_counter() - self.began
+
+    def moment(self, event: Event) -> None:
+        """Take note of when an event happened."""
+        if len(self.first) < MOST_FIRST:
+            self.first.append((perf_counter() - self.began, event))
+            return
+        if len(self.latest) == MOST_LAST:
+            self.left_out += 1
+        self.latest.append((perf_counter() - self.began, event))
+
+    def point(self, name: str, value: float, *, optimizer: str) -> None:
+        """Add a point to the line of a name: "loss", "grad_norm", "lr", ..."""
+        key = f"{name}/{optimizer}"
+        line = self.lines.get(key)
+        if line is None:
+            line = self.lines[key] = Line()
+        line.add(self.updates.get(optimizer, 0), self.now(), value)
+
+    def updated(self, optimizer: str, skipped: str | None) -> int:
+        """Count an update, or one that was skipped; return how many there were."""
+        self.updates[optimizer] = count = self.updates.get(optimizer, 0) + 1
+        if skipped is not None:
+            self.skipped[optimizer] = self.skipped.get(optimizer, 0) + 1
+        return count

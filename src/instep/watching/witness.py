@@ -1,0 +1,74 @@
+"""One parameter of each optimizer, whose gradient tells what was done to it by hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from instep.watching.book import Touched
+
+
+class _Witness:
+    __slots__ = ("holds", "version", "weak")
+
+    def __init__(self, weak: Any) -> None:
+        self.weak = weak
+        self.holds = False  # a gradient is in it, as far as events tell
+        self.version = -1
+
+
+class Witnesses:
+    """Compares the gradients of witnesses with what events have told of them.
+
+    PyTorch counts every change of a tensor in place. A number that has moved without an event was
+    moved by hand; a gradient that is gone was dropped by hand.
+    """
+
+    def __init__(self) -> None:
+        self._all: dict[str, _Witness] = {}
+
+    def added(self, touched: Touched) -> None:
+        """Take note of a backward."""
+        for name, weak in zip(touched.optimizers, touched.witnesses, strict=True):
+            witness = self._all.get(name)
+            if witness is None or witness.weak() is None:
+                witness = self._all[name] = _Witness(weak)
+            parameter = witness.weak()
+            if parameter is not None and parameter.grad is not None:
+                witness.holds = True
+                witness.version = parameter.grad._version  # noqa: SLF001
+
+    def touched(self, names: Iterable[str]) -> None:
+        """Take note of a change that was told."""
+        for name in names:
+            witness = self._all.get(name)
+            parameter = None if witness is None else witness.weak()
+            if witness is not None and parameter is not None and parameter.grad is not None:
+                witness.version = parameter.grad._version  # noqa: SLF001
+
+    def cleared(self, name: str) -> None:
+        """Take note of a clear that was told."""
+        witness = self._all.get(name)
+        if witness is not None:
+            witness.holds = False
+            self.touched((name,))
+
+    def changes(self) -> Iterator[tuple[str, str]]:
+        """Give what nobody has told: the optimizer, and "none", "zeros" or "edited"."""
+        for name, witness in self._all.items():
+            parameter = witness.weak()
+            if parameter is None or not witness.holds:
+                continue
+            grad = parameter.grad
+            if grad is None:
+                witness.holds = False
+                yield name, "none"
+            elif grad._version != witness.version:  # noqa: SLF001
+                witness.version = grad._version  # noqa: SLF001
+                if grad.device.type == "cpu" and not grad.any():
+                    witness.holds = False
+                    yield name, "zeros"
+                else:
+                    yield name, "edited"
