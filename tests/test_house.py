@@ -107,6 +107,7 @@ def test_the_surface():
     assert instep.__all__ == [
         "InstepError",
         "InstepWarning",
+        "Job",
         "Micro",
         "Stepper",
         "Trace",
@@ -114,6 +115,7 @@ def test_the_surface():
         "Verification",
         "Window",
         "verify",
+        "watch",
     ]
     assert all(getattr(instep, name).__doc__ for name in instep.__all__)
     assert {*instep.__all__, "errors", "testing", "trace"} <= set(dir(instep))
