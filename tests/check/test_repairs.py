@@ -502,3 +502,25 @@ for x, y in loader:
     )
     assert codes(text) == set()
     assert "INS501" in codes(text.replace("toggle(D, True)", "toggle(D, False)"))
+
+
+def test_two_optimizers_of_the_same_parameters_use_the_same_gradients():
+    text = (
+        HEAD
+        + """\
+model = torch.nn.Linear(2, 2)
+first = torch.optim.SGD(model.parameters(), lr=0.1)
+second = torch.optim.Adam(model.parameters(), lr=0.1)
+def update(optimizer, loss):
+    {clear}
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+for x, y in loader:
+    update(first, F.mse_loss(model(x), y))
+for x, y in loader:
+    update(second, F.mse_loss(model(x), y))
+"""
+    )
+    assert codes(text.format(clear="optimizer.zero_grad()")) == set()
+    assert "INS101" in codes(text.format(clear="pass"))
