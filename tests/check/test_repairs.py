@@ -524,3 +524,23 @@ for x, y in loader:
     )
     assert codes(text.format(clear="optimizer.zero_grad()")) == set()
     assert "INS101" in codes(text.format(clear="pass"))
+
+def test_a_function_gives_each_model_its_own_loss():
+    text = (
+        HEAD
+        + """\
+def measure(out, y):
+    return ((out - y) ** 2).mean()
+one, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+first = torch.optim.SGD(one.parameters(), lr=0.1)
+second = torch.optim.SGD(other.parameters(), lr=0.1)
+pairs = [(one, first), (other, second)]
+for x, y in loader:
+    for model, optimizer in pairs:
+        measure(model(x), y).backward()
+        optimizer.step()
+        one.zero_grad()
+        other.zero_grad()
+"""
+    )
+    assert codes(text) == set()
