@@ -544,3 +544,25 @@ for x, y in loader:
 """
     )
     assert codes(text) == set()
+
+
+LEAVES = """\
+def start(size):
+    return torch.randn(size) * 0.1
+w, b = start(3), start(1)
+leaves = [w, b]
+optimizer = torch.optim.SGD(leaves, lr=0.1)
+for x, y in loader:
+    F.mse_loss(x @ w + b, y).backward()
+    optimizer.step()
+"""
+
+def test_tensors_without_a_model_are_cleared_by_hand():
+    assert codes(HEAD + LEAVES) == {"INS101"}
+    each = HEAD + LEAVES + "    for p in leaves:\n        {}\n"
+    assert codes(each.format("p.grad = torch.zeros_like(p.grad)")) == set()
+    assert codes(each.format("p.grad = None")) == set()
+    assert codes(each.format("p.grad.data.zero_()")) == set()
+    other = HEAD + LEAVES + "    x.grad = None\n    other.grad.zero_()\n"
+    assert codes(other) == {"INS101"}
+

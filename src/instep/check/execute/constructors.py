@@ -98,6 +98,8 @@ def _optimizer(path: str, call: Call) -> Optimizer:
         return inner  # a wrapper around an optimizer acts on the same parameters
     made = Optimizer(None, held_by([first, *call.inputs]), call.name)
     made.torch = path.startswith("torch.optim.")
+    if made.nets is None:
+        made.given = tensors.leaves(first)
     return made
 
 
