@@ -525,6 +525,7 @@ for x, y in loader:
     assert codes(text.format(clear="optimizer.zero_grad()")) == set()
     assert "INS101" in codes(text.format(clear="pass"))
 
+
 def test_a_function_gives_each_model_its_own_loss():
     text = (
         HEAD
@@ -557,6 +558,7 @@ for x, y in loader:
     optimizer.step()
 """
 
+
 def test_tensors_without_a_model_are_cleared_by_hand():
     assert codes(HEAD + LEAVES) == {"INS101"}
     each = HEAD + LEAVES + "    for p in leaves:\n        {}\n"
@@ -566,3 +568,60 @@ def test_tensors_without_a_model_are_cleared_by_hand():
     other = HEAD + LEAVES + "    x.grad = None\n    other.grad.zero_()\n"
     assert codes(other) == {"INS101"}
 
+
+def test_a_copy_of_the_best_model_replaces_none():
+    text = (
+        "import copy\n"
+        + HEAD
+        + """\
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+best = model
+for epoch in range(10):
+    for x, y in loader:
+        optimizer.zero_grad()
+        F.mse_loss({used}(x), y).backward()
+        optimizer.step()
+    best = copy.deepcopy(model)
+"""
+    )
+    assert codes(text.format(used="model")) == set()
+    assert "INS503" in codes(text.format(used="best"))
+
+
+def test_the_variable_of_a_loop_over_models_replaces_none():
+    text = (
+        HEAD
+        + """\
+student, teacher = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+for net in (student, teacher):
+    net.train()
+for x, y in loader:
+    optimizer.zero_grad()
+    F.mse_loss(student(x), teacher(x)).backward()
+    optimizer.step()
+"""
+    )
+    assert "INS503" not in codes(text)
+
+
+def test_what_no_name_stands_for_is_not_missed_in_an_optimizer():
+    text = (
+        HEAD
+        + """\
+def batch_of(items):
+    return torch.zeros(len(items), 3, requires_grad=True).float() + mask
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for items in loader:
+    {made}
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+    model.zero_grad()
+"""
+    )
+    assert codes(text.format(made="x = batch_of(items)")) == set()
+    named = "torch.zeros(len(items), 3, requires_grad=True)"
+    local = text.replace("return torch", f"start = {named}\n    return start + torch")
+    assert codes(local.format(made="x = batch_of(items)")) == set()

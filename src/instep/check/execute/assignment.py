@@ -31,6 +31,13 @@ def assign(m: Machine, target: ast.AST, value: Value, scope: Scope) -> None:
         assign(m, target.value, value, scope)
 
 
+def step_to(m: Machine, target: ast.AST, value: Value, scope: Scope) -> None:
+    """Bind the variable of a loop to what comes next; that takes nobody's place."""
+    before = len(m.notes)
+    assign(m, target, value, scope)
+    m.notes[before:] = [note for note in m.notes[before:] if note.kind != "rebound"]
+
+
 def is_building(m: Machine) -> bool:
     """Say whether an `__init__` is running: parts of a model are put together, not replaced."""
     return any(getattr(code, "name", "") == "__init__" for code in m.stack)
