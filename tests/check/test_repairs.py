@@ -625,3 +625,40 @@ for items in loader:
     named = "torch.zeros(len(items), 3, requires_grad=True)"
     local = text.replace("return torch", f"start = {named}\n    return start + torch")
     assert codes(local.format(made="x = batch_of(items)")) == set()
+
+
+def test_where_dropout_is_off_the_mode_is_not_noticed():
+    text = (
+        HEAD
+        + """\
+from transformers import AutoConfig, AutoModel
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        {setting}
+        self.body = AutoModel.from_pretrained("base")
+        self.head = torch.nn.Linear(8, 1)
+    def forward(self, x):
+        return self.head(self.body(x))
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model.train()
+for epoch in range(3):
+    for x, y in loader:
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    model.eval()
+"""
+    )
+    assert codes(text.format(setting="pass")) == {"INS604"}
+    assert codes(text.format(setting="config.hidden_dropout_prob = 0.1")) == {"INS604"}
+    assert codes(text.format(setting="self.drop_last = False")) == {"INS604"}
+    assert codes(text.format(setting="self.norm = torch.nn.BatchNorm1d(1, drop=0)")) == {"INS604"}
+    for setting in (
+        "config.hidden_dropout_prob = 0.0",
+        "config = AutoConfig.from_pretrained('base', attn_pdrop=0)",
+        "config.update({'attention_dropout': 0})",
+        "self.dropout = torch.nn.Dropout(0.0)",
+    ):
+        assert codes(text.format(setting=setting)) == set()

@@ -8,6 +8,7 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from instep.check.execute.layers import turns_dropout_off
 from instep.check.execute.scan import Scan
 from instep.check.sources import read_units
 
@@ -54,6 +55,11 @@ class Module:
     def is_old(self) -> bool:
         """Whether it can only run on a torch from before 0.5: schedulers came first then."""
         return "volatile=True" in self.unit.text or ".data[0]" in self.unit.text
+
+    @cached_property
+    def drops(self) -> bool:
+        """Whether dropout may be on in its models: no rate of it is set to 0."""
+        return "drop" not in self.unit.text or not turns_dropout_off(self.tree)
 
     def text(self, node: ast.stmt) -> str:
         """Return the lines that a statement stands on."""
