@@ -662,3 +662,25 @@ for epoch in range(3):
         "self.dropout = torch.nn.Dropout(0.0)",
     ):
         assert codes(text.format(setting=setting)) == set()
+
+
+def test_settings_that_are_read_from_their_class_are_what_is_written():
+    text = (
+        MADE
+        + """\
+from dataclasses import dataclass, field
+@dataclass
+class cfg:
+    plain: int = {n}
+    made: int = field(default={n}, metadata={{"help": "micro-batches"}})
+if True:
+"""
+    )
+    loop = ACCUMULATE.replace(" or i + 1 == len(loader)", "")
+    for every in ("cfg.plain", "cfg.made"):
+        assert "INS202" not in codes(text.format(n=1) + loop.format(n=every))
+        assert "INS202" in codes(text.format(n=4) + loop.format(n=every))
+        mine = loop.format(n=every).replace("cfg", "cfg()")
+        assert "INS202" in codes(text.format(n=1) + mine)
+        given = text.format(n=1).replace("if True:", "def train(cfg):") + loop.format(n=every)
+        assert "INS202" in codes(given)
