@@ -684,3 +684,36 @@ if True:
         assert "INS202" in codes(text.format(n=1) + mine)
         given = text.format(n=1).replace("if True:", "def train(cfg):") + loop.format(n=every)
         assert "INS202" in codes(given)
+
+
+def test_a_message_reads_well():
+    text = (
+        HEAD
+        + """\
+def train(loader, optimizer):
+    for x, y in loader:
+        if a or b:
+            if c:
+                F.mse_loss(model(x), y).backward()
+                optimizer.step()
+"""
+    )
+    [finding] = judge(unit_of(text)).findings
+    assert finding.condition == "when (a or b) and c"
+    [finding] = judge(unit_of(text.replace("if c:", "if True:"))).findings
+    assert finding.condition == "when a or b"
+    shared = (
+        HEAD
+        + """\
+made = []
+for model in (net_a, net_b):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    made.append(optimizer)
+for x, y in loader:
+    F.mse_loss(net_a(net_b(x)), y).backward()
+    made[0].step()
+    made[1].step()
+"""
+    )
+    [finding] = judge(unit_of(shared)).findings
+    assert finding.message.startswith("`optimizer` is never cleared")
