@@ -59,6 +59,8 @@ def invoke(m: Machine, function: Function, call: Call) -> Value:
     if stop is not None:
         return stop
     hot = function.scope.module.scan.hot(code)
+    if not hot and call.node in m.memo:
+        return m.memo[call.node]
     at = None if hot else _call_of(function, call)
     if at in m.memo:
         return m.memo[at]
@@ -85,13 +87,18 @@ def invoke(m: Machine, function: Function, call: Call) -> Value:
     if not hot and all(_is_local(note, inner) for note in m.notes[before:]):
         del m.notes[before:]
     if at is not None and len(m.notes) == before and _is_same_again(result, call):
-        m.memo[at] = result
+        m.memo[at if _is_of_models(result) else call.node] = result
     return result
 
 
 def _is_local(note: Note, scope: Scope) -> bool:
     """Say whether a note is of a sum that ends with the call it was made in."""
     return note.kind == "kept" and note.data.get("owner") is scope and "." not in note.data["name"]
+
+
+def _is_of_models(result: Value) -> bool:
+    given, nets, _ = tensors.made_of([result])
+    return bool(given or nets)
 
 
 def _call_of(function: Function, call: Call) -> Hashable:
