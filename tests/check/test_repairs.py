@@ -717,3 +717,29 @@ for x, y in loader:
     )
     [finding] = judge(unit_of(shared)).findings
     assert finding.message.startswith("`optimizer` is never cleared")
+
+
+def test_one_of_several_returns_is_taken():
+    text = (
+        HEAD
+        + """\
+model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(0.1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def measure(out, y):
+    if args.loss == "mse":
+        return F.mse_loss(out, y)
+    elif args.loss == "l1":
+        return F.l1_loss(out, y)
+def train():
+    model.train()
+    for x, y in loader:
+        optimizer.zero_grad()
+        measure(model(x), y).backward()
+        optimizer.step()
+        test()
+def test():
+    model.eval()
+train()
+"""
+    )
+    assert codes(text) == {"INS604"}

@@ -43,6 +43,7 @@ class Module:
         self.guards: dict[ast.AST, bool] = {}
         self.resets: dict[ast.AST, bool] = {}
         self.moduli: dict[ast.AST, bool] = {}
+        self.choices: set[ast.AST] = set()
         self.picks: dict[ast.AST, set[ast.AST]] = {}
         self.layers: dict[ast.AST, tuple[bool | None, bool | None]] = {}
 
