@@ -502,3 +502,244 @@ for x, y in loader:
     )
     assert codes(text) == set()
     assert "INS501" in codes(text.replace("toggle(D, True)", "toggle(D, False)"))
+
+
+def test_two_optimizers_of_the_same_parameters_use_the_same_gradients():
+    text = (
+        HEAD
+        + """\
+model = torch.nn.Linear(2, 2)
+first = torch.optim.SGD(model.parameters(), lr=0.1)
+second = torch.optim.Adam(model.parameters(), lr=0.1)
+def update(optimizer, loss):
+    {clear}
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+for x, y in loader:
+    update(first, F.mse_loss(model(x), y))
+for x, y in loader:
+    update(second, F.mse_loss(model(x), y))
+"""
+    )
+    assert codes(text.format(clear="optimizer.zero_grad()")) == set()
+    assert "INS101" in codes(text.format(clear="pass"))
+
+
+def test_a_function_gives_each_model_its_own_loss():
+    text = (
+        HEAD
+        + """\
+def measure(out, y):
+    return ((out - y) ** 2).mean()
+one, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+first = torch.optim.SGD(one.parameters(), lr=0.1)
+second = torch.optim.SGD(other.parameters(), lr=0.1)
+pairs = [(one, first), (other, second)]
+for x, y in loader:
+    for model, optimizer in pairs:
+        measure(model(x), y).backward()
+        optimizer.step()
+        one.zero_grad()
+        other.zero_grad()
+"""
+    )
+    assert codes(text) == set()
+
+
+LEAVES = """\
+def start(size):
+    return torch.randn(size) * 0.1
+w, b = start(3), start(1)
+leaves = [w, b]
+optimizer = torch.optim.SGD(leaves, lr=0.1)
+for x, y in loader:
+    F.mse_loss(x @ w + b, y).backward()
+    optimizer.step()
+"""
+
+
+def test_tensors_without_a_model_are_cleared_by_hand():
+    assert codes(HEAD + LEAVES) == {"INS101"}
+    each = HEAD + LEAVES + "    for p in leaves:\n        {}\n"
+    assert codes(each.format("p.grad = torch.zeros_like(p.grad)")) == set()
+    assert codes(each.format("p.grad = None")) == set()
+    assert codes(each.format("p.grad.data.zero_()")) == set()
+    other = HEAD + LEAVES + "    x.grad = None\n    other.grad.zero_()\n"
+    assert codes(other) == {"INS101"}
+
+
+def test_a_copy_of_the_best_model_replaces_none():
+    text = (
+        "import copy\n"
+        + HEAD
+        + """\
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+best = model
+for epoch in range(10):
+    for x, y in loader:
+        optimizer.zero_grad()
+        F.mse_loss({used}(x), y).backward()
+        optimizer.step()
+    best = copy.deepcopy(model)
+"""
+    )
+    assert codes(text.format(used="model")) == set()
+    assert "INS503" in codes(text.format(used="best"))
+
+
+def test_the_variable_of_a_loop_over_models_replaces_none():
+    text = (
+        HEAD
+        + """\
+student, teacher = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+for net in (student, teacher):
+    net.train()
+for x, y in loader:
+    optimizer.zero_grad()
+    F.mse_loss(student(x), teacher(x)).backward()
+    optimizer.step()
+"""
+    )
+    assert "INS503" not in codes(text)
+
+
+def test_what_no_name_stands_for_is_not_missed_in_an_optimizer():
+    text = (
+        HEAD
+        + """\
+def batch_of(items):
+    return torch.zeros(len(items), 3, requires_grad=True).float() + mask
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for items in loader:
+    {made}
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+    model.zero_grad()
+"""
+    )
+    assert codes(text.format(made="x = batch_of(items)")) == set()
+    named = "torch.zeros(len(items), 3, requires_grad=True)"
+    local = text.replace("return torch", f"start = {named}\n    return start + torch")
+    assert codes(local.format(made="x = batch_of(items)")) == set()
+
+
+def test_where_dropout_is_off_the_mode_is_not_noticed():
+    text = (
+        HEAD
+        + """\
+from transformers import AutoConfig, AutoModel
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        {setting}
+        self.body = AutoModel.from_pretrained("base")
+        self.head = torch.nn.Linear(8, 1)
+    def forward(self, x):
+        return self.head(self.body(x))
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model.train()
+for epoch in range(3):
+    for x, y in loader:
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    model.eval()
+"""
+    )
+    assert codes(text.format(setting="pass")) == {"INS604"}
+    assert codes(text.format(setting="config.hidden_dropout_prob = 0.1")) == {"INS604"}
+    assert codes(text.format(setting="self.drop_last = False")) == {"INS604"}
+    assert codes(text.format(setting="self.norm = torch.nn.BatchNorm1d(1, drop=0)")) == {"INS604"}
+    for setting in (
+        "config.hidden_dropout_prob = 0.0",
+        "config = AutoConfig.from_pretrained('base', attn_pdrop=0)",
+        "config.update({'attention_dropout': 0})",
+        "self.dropout = torch.nn.Dropout(0.0)",
+    ):
+        assert codes(text.format(setting=setting)) == set()
+
+
+def test_settings_that_are_read_from_their_class_are_what_is_written():
+    text = (
+        MADE
+        + """\
+from dataclasses import dataclass, field
+@dataclass
+class cfg:
+    plain: int = {n}
+    made: int = field(default={n}, metadata={{"help": "micro-batches"}})
+if True:
+"""
+    )
+    loop = ACCUMULATE.replace(" or i + 1 == len(loader)", "")
+    for every in ("cfg.plain", "cfg.made"):
+        assert "INS202" not in codes(text.format(n=1) + loop.format(n=every))
+        assert "INS202" in codes(text.format(n=4) + loop.format(n=every))
+        mine = loop.format(n=every).replace("cfg", "cfg()")
+        assert "INS202" in codes(text.format(n=1) + mine)
+        given = text.format(n=1).replace("if True:", "def train(cfg):") + loop.format(n=every)
+        assert "INS202" in codes(given)
+
+
+def test_a_message_reads_well():
+    text = (
+        HEAD
+        + """\
+def train(loader, optimizer):
+    for x, y in loader:
+        if a or b:
+            if c:
+                F.mse_loss(model(x), y).backward()
+                optimizer.step()
+"""
+    )
+    [finding] = judge(unit_of(text)).findings
+    assert finding.condition == "when (a or b) and c"
+    [finding] = judge(unit_of(text.replace("if c:", "if True:"))).findings
+    assert finding.condition == "when a or b"
+    shared = (
+        HEAD
+        + """\
+made = []
+for model in (net_a, net_b):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    made.append(optimizer)
+for x, y in loader:
+    F.mse_loss(net_a(net_b(x)), y).backward()
+    made[0].step()
+    made[1].step()
+"""
+    )
+    [finding] = judge(unit_of(shared)).findings
+    assert finding.message.startswith("`optimizer` is never cleared")
+
+
+def test_one_of_several_returns_is_taken():
+    text = (
+        HEAD
+        + """\
+model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(0.1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def measure(out, y):
+    if args.loss == "mse":
+        return F.mse_loss(out, y)
+    elif args.loss == "l1":
+        return F.l1_loss(out, y)
+def train():
+    model.train()
+    for x, y in loader:
+        optimizer.zero_grad()
+        measure(model(x), y).backward()
+        optimizer.step()
+        test()
+def test():
+    model.eval()
+train()
+"""
+    )
+    assert codes(text) == {"INS604"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,6 @@ from instep.rules.verdict import judge_all
 from instep.rules.view import View
 
 if TYPE_CHECKING:
-    import ast
     from collections.abc import Mapping
 
     from instep.check.execute.entries import Path
@@ -145,10 +145,18 @@ def _condition(finding: Finding, path: Path, module: Module) -> str | None:
         for place in (finding.place, *(related.place for related in finding.related))
         if place in module.nodes
     }
-    said = []
+    said: dict[str, bool] = {}  # and whether it is split by an `and` beside it
     for assumption in path.assumptions:
         inside = any(assumption.first <= line <= assumption.last for line in lines)
         if assumption.module is module and inside:
             text = assumption.text if assumption.holds else f"not ({assumption.text})"
-            said.append(text)
-    return f"when {' and '.join(dict.fromkeys(said))}" if said else None
+            said[text] = assumption.holds and _is_loose(assumption.node)
+    if len(said) > 1:
+        said = {f"({text})" if loose else text: loose for text, loose in said.items()}
+    return f"when {' and '.join(said)}" if said else None
+
+
+def _is_loose(test: ast.AST) -> bool:
+    """Say whether a condition binds its parts less than an `and` does."""
+    is_or = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or)
+    return is_or or isinstance(test, ast.IfExp | ast.Lambda | ast.NamedExpr)

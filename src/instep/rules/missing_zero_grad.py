@@ -91,7 +91,7 @@ def _report(view: View, same: list[Stale]) -> Finding | None:
         return None  # a test steps to see something change, whatever is in the gradients
     name = quoted(stale.optimizer for stale in same)
     if all(stale.is_never_cleared for stale in same):
-        verb = "is" if len(same) == 1 else "are"
+        verb = "are" if " and " in name else "is"  # several may have one name
         message = (
             f"{name} {verb} never cleared: every update also contains the gradients of all "
             "earlier batches."

@@ -87,7 +87,7 @@ def _judge(view: View, at: int, rebound: Rebound) -> Finding | None:
     if not holders or _is_handed_over(rebound, after):
         return None
     for optimizer, made in holders.items():
-        step = _trained(optimizer, rebound, after)
+        step = _trained(view, optimizer, rebound, after)
         if step is not None:
             return report(
                 sys.modules[__name__],
@@ -131,14 +131,37 @@ def _is_handed_over(rebound: Rebound, after: Sequence[Event]) -> bool:
     return False
 
 
-def _trained(optimizer: str, rebound: Rebound, after: Sequence[Event]) -> Step | None:
+def _is_inside(view: View, model: str, whole: str | None) -> bool:
+    """Say whether a model is another one, or a part of it."""
+    found: object = model
+    seen = set()
+    while isinstance(found, str) and found not in seen:
+        if whole is not None and is_part(found, whole):
+            return True
+        seen.add(found)
+        found = view.facts.get(found, {}).get("part_of")
+    return False
+
+
+def _uses(view: View, event: Event, model: str | None) -> bool:
+    """Say whether an event is the backward of a loss that came from a model."""
+    if not isinstance(event, Backward):
+        return False
+    return any(_is_inside(view, part, model) for part in event.models or ())
+
+
+def _trained(view: View, optimizer: str, rebound: Rebound, after: Sequence[Event]) -> Step | None:
     """Return the first step of an optimizer that follows a backward through the new parameters."""
+    whole = rebound.now is not None and not _is_inside(view, rebound.now, rebound.was)
+    if whole and any(_uses(view, event, rebound.was) for event in after):
+        return None  # it is still there under another name: the new one is a copy, or a second one
     used = False
     for event in after:
         match event:
             case Backward():
-                models = event.models or ()
-                used = used or any(m == rebound.now or _concerns(rebound, m) for m in models)
+                used = used or _uses(view, event, rebound.now)
+                if not whole:
+                    used = used or any(_concerns(rebound, model) for model in event.models or ())
             case Step() if used and event.optimizer == optimizer:
                 return event
     return None

@@ -63,3 +63,18 @@ opt = o.SGD(m.parameters())
 opt.step()
 """
     assert events(source) == [("step", "opt", None)]
+
+
+def test_a_package_that_is_being_imported_is_not_asked_for_its_modules(tmp_path):
+    base = "from . import tools\nimport torch\nclass Base:\n    def run(self, loss, optimizer):\n"
+    files = {
+        "pack/__init__.py": "from .middle import Middle\n",
+        "pack/tools.py": "def clip_grad(): pass\n",
+        "pack/base.py": base + "        loss.backward()\n        optimizer.step()\n",
+        "pack/middle.py": "from .base import Base\nclass Middle(Base):\n    loss = 0\n",
+    }
+    source = (
+        "from pack.base import Base\nfrom pack.middle import Middle\n"
+        "class Mine(Middle):\n    pass\nMine().run(loss, optimizer)\n"
+    )
+    assert events(source, "step", files=files, folder=tmp_path)

@@ -31,6 +31,13 @@ def assign(m: Machine, target: ast.AST, value: Value, scope: Scope) -> None:
         assign(m, target.value, value, scope)
 
 
+def step_to(m: Machine, target: ast.AST, value: Value, scope: Scope) -> None:
+    """Bind the variable of a loop to what comes next; that takes nobody's place."""
+    before = len(m.notes)
+    assign(m, target, value, scope)
+    m.notes[before:] = [note for note in m.notes[before:] if note.kind != "rebound"]
+
+
 def is_building(m: Machine) -> bool:
     """Say whether an `__init__` is running: parts of a model are put together, not replaced."""
     return any(getattr(code, "name", "") == "__init__" for code in m.stack)
@@ -79,7 +86,8 @@ def _replaced(
 
 
 def _bind_attribute(m: Machine, target: ast.Attribute, value: Value, scope: Scope) -> None:
-    owner = unify(m.ev(target.value, scope))
+    whole = m.ev(target.value, scope)
+    owner = unify(whole)
     spelled = scope.module.spelled(target)
     if isinstance(owner, Net) and target.attr == "grad":
         owner = Param(frozenset({owner}), complete=owner.kind == "Parameter")
@@ -87,16 +95,11 @@ def _bind_attribute(m: Machine, target: ast.Attribute, value: Value, scope: Scop
         grads.assign(m, target, owner, value, scope)
         return
     if isinstance(owner, Net):
-        if target.attr == "require_backward_grad_sync":
-            holds = value.holds if isinstance(value, Gate) else value
-            owner.sync = holds if isinstance(holds, bool) else None
-            return
-        if target.attr == "requires_grad":
-            owner.frozen = value is False
-        if isinstance(value, Net) and value is not owner:
-            _join(m, target, owner, value, scope)
+        _bind_in_net(m, target, owner, value, scope)
     elif isinstance(owner, Instance):
         _replaced(m, target, spelled, owner.attrs.get(target.attr), value, scope=scope)
+    elif isinstance(owner, Unknown | Tensor) and target.attr == "grad":
+        grads.touch(m, target, whole, scope)
     elif isinstance(owner, Ref) and target.attr in {"step", "zero_grad"}:
         m.note("opaque", target, scope, what=spelled, values=None)  # patched for everybody
     _name_it(value, spelled)
@@ -104,6 +107,17 @@ def _bind_attribute(m: Machine, target: ast.Attribute, value: Value, scope: Scop
         _emptied(m, owner.attrs.get(target.attr), value)
         owner.attrs[target.attr] = value
     _bound(m, spelled, value, scope)
+
+
+def _bind_in_net(m: Machine, target: ast.Attribute, owner: Net, value: Value, scope: Scope) -> None:
+    """Follow what the attributes of a model mean by themselves, and the parts it is given."""
+    if target.attr == "require_backward_grad_sync":
+        holds = value.holds if isinstance(value, Gate) else value
+        owner.sync = holds if isinstance(holds, bool) else None
+    elif target.attr == "requires_grad":
+        owner.frozen = value is False
+    elif isinstance(value, Net) and value is not owner:
+        _join(m, target, owner, value, scope)
 
 
 def _join(m: Machine, target: ast.Attribute, owner: Net, value: Net, scope: Scope) -> None:

@@ -93,7 +93,8 @@ def member(m: Machine, node: ast.AST, value: Value, name: str, scope: Scope) -> 
         return Method(value, name)
     owner = value if isinstance(value, Class) else value.cls
     if found is not None:
-        is_default = owner.settings and not isinstance(found, Thing)
+        # The class itself has its defaults as they are written; an object may have others.
+        is_default = owner.settings and value is not owner and not isinstance(found, Thing)
         return _default(f"{id(owner.code)}.{name}", name, found) if is_default else found
     if isinstance(value, Net):
         return _of_net(m, node, value, name)

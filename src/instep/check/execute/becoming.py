@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from instep.check.execute import (
     accelerate,
+    grads,
     losses,
     models,
     opaque,
@@ -127,6 +128,8 @@ def method(m: Machine, value: Unknown, call: Call) -> Value:
             call.note(m, "opaque", what=f"{short}.step", values=None)
             m.problem(f"`{value.known_as}.step` may be an update, or not", call)
         return call.unknown(m)
+    if name.endswith("_"):
+        grads.changed(m, value, call)
     if name in _SAME:
         return value
     if name in _COUNTED:

@@ -39,7 +39,7 @@ def if_(m: Machine, node: ast.If, scope: Scope) -> int | None:
     """Execute an `if`."""
     scan = scope.module.scan
     guards = (_leaves(node.body) or _exits(node.body)) and not _leaves(node.orelse)
-    guards = guards or _gives_up(node, scope.module)
+    guards = (guards and not _chooses(node, scope.module)) or _gives_up(node, scope.module)
     hot = scan.any_hot(node.body) or scan.any_hot(node.orelse)
     matters = hot or guards
     m.ask(matters=matters, counting=matters and _resets(node, scope.module))
@@ -64,6 +64,20 @@ def if_(m: Machine, node: ast.If, scope: Scope) -> int | None:
         return m.run(body, scope)
     finally:
         m.gates.pop()
+
+
+def _chooses(node: ast.If, module: Module) -> bool:
+    """Say whether a branch is one of several that give something back: none of them is a guard."""
+    other = node.orelse[0] if len(node.orelse) == 1 else None
+    if isinstance(other, ast.If) and _gives(node) and _gives(other):
+        module.choices.add(node)
+        module.choices.add(other)
+    return node in module.choices
+
+
+def _gives(node: ast.If) -> bool:
+    last = node.body[-1]
+    return isinstance(last, ast.Return) and isinstance(last.value, ast.Call | ast.BinOp)
 
 
 def _ends(node: ast.If) -> bool:

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from instep.check.execute.values import Value
 
 
+def field(m: Machine, call: Call) -> Value:
+    """Follow the `field(default=1)` of a class of settings."""
+    return call.kwargs["default"] if "default" in call.kwargs else call.unknown(m)
+
+
 def len_(m: Machine, call: Call) -> Value:
     """Follow `len(value)`."""
     found = iterables.length_of(m, call.args[0]) if call.args else None

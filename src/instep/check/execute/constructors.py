@@ -98,6 +98,8 @@ def _optimizer(path: str, call: Call) -> Optimizer:
         return inner  # a wrapper around an optimizer acts on the same parameters
     made = Optimizer(None, held_by([first, *call.inputs]), call.name)
     made.torch = path.startswith("torch.optim.")
+    if made.nets is None:
+        made.given = tensors.leaves(first)
     return made
 
 
@@ -172,7 +174,7 @@ def wrapped(_m: Machine, call: Call) -> Value:
     return net
 
 
-def parameter(_m: Machine, call: Call) -> Value:
+def parameter(_m: Machine, call: Call) -> Net:
     """Follow `nn.Parameter(...)`."""
     net = Net(None, "Parameter")
     net.trainable = net.written = net.training = True
@@ -183,7 +185,10 @@ def parameter(_m: Machine, call: Call) -> Value:
 def leaf(m: Machine, call: Call) -> Value:
     """Follow `torch.zeros(..., requires_grad=True)`: a parameter, if it asks to be one."""
     if call.kwargs.get("requires_grad") is True:
-        return parameter(m, call)
+        made = parameter(m, call)
+        if m.loops:
+            made.trainable = None  # made anew each time, so that something can be asked of an input
+        return made
     return tensors.derive(m, call.node, call.args, call.scope)
 
 

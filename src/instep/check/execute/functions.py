@@ -16,6 +16,8 @@ from instep.check.execute.things import Net
 from instep.check.execute.values import Context, Gate, Unknown
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from instep.check.execute.journal import Note
     from instep.check.execute.machine import Machine
     from instep.check.execute.values import Value
@@ -59,6 +61,9 @@ def invoke(m: Machine, function: Function, call: Call) -> Value:
     hot = function.scope.module.scan.hot(code)
     if not hot and call.node in m.memo:
         return m.memo[call.node]
+    at = None if hot else _call_of(function, call)
+    if at in m.memo:
+        return m.memo[at]
     before = len(m.notes)
     inner = Scope(function.scope.module, function.scope, code)
     inner.cls = function.owner
@@ -81,14 +86,26 @@ def invoke(m: Machine, function: Function, call: Call) -> Value:
         return call.unknown(m)
     if not hot and all(_is_local(note, inner) for note in m.notes[before:]):
         del m.notes[before:]
-    if not hot and len(m.notes) == before and _is_same_again(result, call):
-        m.memo[call.node] = result
+    if at is not None and len(m.notes) == before and _is_same_again(result, call):
+        m.memo[at if _is_of_models(result) else call.node] = result
     return result
 
 
 def _is_local(note: Note, scope: Scope) -> bool:
     """Say whether a note is of a sum that ends with the call it was made in."""
     return note.kind == "kept" and note.data.get("owner") is scope and "." not in note.data["name"]
+
+
+def _is_of_models(result: Value) -> bool:
+    given, nets, _ = tensors.made_of([result])
+    return bool(given or nets)
+
+
+def _call_of(function: Function, call: Call) -> Hashable:
+    """Return what a call from the same place is the same by: whose tensors it is given."""
+    given, nets, _ = tensors.made_of(call.inputs)
+    graph = any(tensor.graph for tensor in given)
+    return call.node, function.bound, graph, tensors.union(given, nets)
 
 
 def _is_same_again(result: Value, call: Call) -> bool:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from instep.check.execute import numbers
-from instep.check.execute.things import Grad, Param
+from instep.check.execute import numbers, tensors
+from instep.check.execute.things import Grad, Optimizer, Param
 from instep.check.execute.values import Unknown
 
 if TYPE_CHECKING:
     from instep.check.execute.arguments import Call
     from instep.check.execute.machine import Machine
     from instep.check.execute.program import Scope
-    from instep.check.execute.values import Value
+    from instep.check.execute.values import Thing, Value
 
 _CHANGES = frozenset({"add_", "sub_", "copy_", "sign_", "normal_", "addcmul_", "nan_to_num_"})
 
@@ -34,6 +34,28 @@ def assign(m: Machine, target: ast.Attribute, param: Param, value: Value, scope:
     elif target.attr == "requires_grad" and param.nets is not None:
         for net in param.nets:
             net.frozen = value is False and param.complete
+
+
+def touch(m: Machine, node: ast.AST, value: Thing, scope: Scope) -> None:
+    """Take note that the gradient of something is changed: of what an optimizer was given, or of
+    one out of a list that it was.
+    """
+    drawn = getattr(value, "drawn", None)
+    known = {tensors.leaf(value), tensors.leaf(drawn)} - {None}
+    for made in [note.data["thing"] for note in m.notes if note.kind == "made"]:
+        if isinstance(made, Optimizer) and not made.given.isdisjoint(known):
+            param = Param(None, complete=False, optimizer=made)
+            m.note("grad-edited", node, scope, param=param, factor=None)
+
+
+def changed(m: Machine, value: Unknown, call: Call) -> None:
+    """Follow `w.grad.data.zero_()` where `w` is no model's."""
+    part: Unknown | None = value
+    while part is not None and part.whole is not None:
+        if (part.known_as or "").endswith(".grad"):
+            touch(m, call.node, part.whole, call.scope)
+            return
+        part = part.whole
 
 
 def picking(node: ast.For) -> set[ast.AST]:

@@ -90,7 +90,9 @@ class Ids:
             batchnorm=net.batchnorm or None,
             distributed=net.spread_over(),
             frozen=net.frozen or None,
-            trainable=net.trainable,
+            trainable=net.trainable
+            if net.known_as
+            else None,  # what has no name is a passing thing
             held=self._is_held(net) or None,
             loaded=net.loaded or None,
             written=net.written or None,

@@ -46,6 +46,11 @@ def import_from(m: Machine, node: ast.ImportFrom, scope: Scope) -> int | None:
 def _imported(
     m: Machine, node: ast.ImportFrom, found: Module | None, name: str, scope: Scope
 ) -> Value:
+    if node.module is None:
+        # The package is being imported just now, and what it imports itself may not be there yet.
+        beside = m.project.find(scope.module, name, node.level)
+        if beside is not None:
+            return namespace(m, beside)
     if found is not None:
         names = load(m, found).names
         if name in names:

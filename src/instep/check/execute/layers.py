@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING
 from instep.check.execute.roles import last
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from instep.check.execute.definitions import Class
+    from instep.check.execute.program import Module
+    from instep.check.execute.things import Net
 
 _BATCHNORM = re.compile(r"\b(BatchNorm[123]d|SyncBatchNorm|BatchNorm)\b")
 MODELESS = frozenset(
@@ -48,6 +52,48 @@ def is_modeless(cls: Class) -> bool:
         return False
     made = {name for name in _MADE.findall(text) if name not in {cls.known_as, "Sequential"}}
     return made <= MODELESS
+
+
+def notices_mode(net: Net, module: Module) -> bool:
+    """Say whether train mode may make a difference to a model that is used in a module: not where
+    a rate of dropout is set to nothing, and no batch normalisation is to be seen.
+    """
+    if net.modeless or net.batchnorm:
+        return not net.modeless
+    return module.drops and (net.cls is None or net.cls.scope.module.drops)
+
+
+def turns_dropout_off(tree: ast.Module) -> bool:
+    """Say whether a text sets a rate of dropout to 0: by an argument, an attribute or an entry.
+
+    >>> turns_dropout_off(ast.parse("config.hidden_dropout_prob = 0.0"))
+    True
+    >>> turns_dropout_off(ast.parse("loader = DataLoader(data, drop_last=False)"))
+    False
+    """
+    return any(
+        isinstance(value, ast.Constant)
+        and type(value.value) in {int, float}
+        and not value.value
+        and "drop" in name.lower()
+        for node in ast.walk(tree)
+        for name, value in _settings(node)
+    )
+
+
+def _settings(node: ast.AST) -> Iterator[tuple[str, ast.AST | None]]:
+    """Give what a node sets, by its name."""
+    match node:
+        case ast.keyword(arg=str(name)):
+            yield name, node.value
+        case ast.Dict():
+            for key, value in zip(node.keys, node.values, strict=True):
+                if isinstance(key, ast.Constant):
+                    yield str(key.value), value
+        case ast.Assign(targets=[target]) | ast.AnnAssign(target=target):
+            yield str(getattr(target, "attr", None) or getattr(target, "id", "")), node.value
+        case ast.Call(func=func, args=[rate]):
+            yield str(getattr(func, "attr", None) or getattr(func, "id", "")), rate
 
 
 def _has_batchnorm(cls: Class, own: str) -> bool:

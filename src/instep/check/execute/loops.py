@@ -72,7 +72,7 @@ def _iterate(m: Machine, node: ast.For, source: Source, loop: Loop, scope: Scope
         loop.length = source.length if source.length is not None else m.lengths.short()
     gates = 0
     while planned is None or index < planned:
-        assignment.assign(m, node.target, source.element(index), scope)
+        assignment.step_to(m, node.target, source.element(index), scope)
         begin(m, node, loop, index, scope)
         signal = m.run(node.body, scope)
         index += 1

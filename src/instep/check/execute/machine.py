@@ -12,7 +12,7 @@ from instep.check.execute.values import DictValue, Gate, ListValue, Ref, Thing, 
 
 if TYPE_CHECKING:
     import ast
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from instep.check.execute.arguments import Call
     from instep.check.execute.lengths import Lengths
@@ -93,7 +93,7 @@ class Machine:
         # What is the same wherever it is met.
         self.idents = 0
         self.derived: dict[tuple[Any, ...], Unknown] = {}
-        self.memo: dict[ast.AST, Value] = {}
+        self.memo: dict[Hashable, Value] = {}
         # The condition that is being tested, and those that were.
         self.gates: list[tuple[int, bool]] = []
         self.seen_gate: tuple[int, bool] | None = None

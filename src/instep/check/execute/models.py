@@ -8,6 +8,7 @@ from instep.check.execute import (
     attributes,
     factors,
     functions,
+    layers,
     lightning,
     opaque,
     optimizers,
@@ -56,7 +57,8 @@ def forward(m: Machine, value: Net, call: Call) -> Value:
             return _unweighted(made)
     if not m.no_grad:
         sync = value.sync if value.spread_over() is not None else None
-        training = None if value.modeless else value.training
+        notices = layers.notices_mode(value, call.scope.module)
+        training = value.training if notices else None
         call.note(m, "forward", net=value, training=training, sync=sync)
     return _through(m, call.node, value, call.inputs)
 

@@ -78,6 +78,13 @@ class Owners:
             for net in optimizer.nets or ()
         )
 
+    def beside(self, optimizer: Optimizer) -> list[Optimizer]:
+        """Return the other optimizers all of whose parameters this one holds too."""
+        if not optimizer.nets:
+            return []
+        others = [o for o in self.present() if o is not optimizer and o.nets]
+        return [other for other in others if self.covers([other], optimizer.nets)]
+
 
 def _shares(optimizer: Optimizer, net: Net) -> bool:
     return optimizer.nets is not None and overlap(optimizer.nets, frozenset({net}))

@@ -8,6 +8,7 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from instep.check.execute.layers import turns_dropout_off
 from instep.check.execute.scan import Scan
 from instep.check.sources import read_units
 
@@ -42,6 +43,7 @@ class Module:
         self.guards: dict[ast.AST, bool] = {}
         self.resets: dict[ast.AST, bool] = {}
         self.moduli: dict[ast.AST, bool] = {}
+        self.choices: set[ast.AST] = set()
         self.picks: dict[ast.AST, set[ast.AST]] = {}
         self.layers: dict[ast.AST, tuple[bool | None, bool | None]] = {}
 
@@ -54,6 +56,11 @@ class Module:
     def is_old(self) -> bool:
         """Whether it can only run on a torch from before 0.5: schedulers came first then."""
         return "volatile=True" in self.unit.text or ".data[0]" in self.unit.text
+
+    @cached_property
+    def drops(self) -> bool:
+        """Whether dropout may be on in its models: no rate of it is set to 0."""
+        return "drop" not in self.unit.text or not turns_dropout_off(self.tree)
 
     def text(self, node: ast.stmt) -> str:
         """Return the lines that a statement stands on."""

@@ -9,11 +9,12 @@ from instep.check.execute.ids import Ids
 from instep.check.execute.owners import Owners
 from instep.check.execute.things import Optimizer
 from instep.check.execute.values import Thing, Unknown
-from instep.trace import Assumed, Created, Trace
+from instep.trace import Assumed, Created, GradEdited, Step, Trace, Zero
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from instep.check.execute.journal import Note
     from instep.check.execute.machine import Machine
     from instep.check.execute.things import Net, Param
     from instep.trace import Event, Fact
@@ -47,8 +48,19 @@ class Settler:
                 event = handler(self, note.module.place(note.node), **note.data)
                 if event is not None:
                     events.append(event)
+                    events.extend(self._beside(event, note))
         placed = self._placed(events)
         return Trace([*self._head(), *placed])
+
+    def _beside(self, event: Event, note: Note) -> Iterator[Event]:
+        """Say that a clear or a step also concerns the optimizers of the same parameters: what it
+        leaves in their windows is not theirs alone.
+        """
+        optimizer = note.data.get("optimizer")
+        if isinstance(event, Step | Zero) and isinstance(optimizer, Optimizer):
+            held = tuple(self.ids.of(other) for other in self.owners.beside(optimizer))
+            if held:
+                yield GradEdited(held, place=event.place)
 
     def _placed(self, events: list[Event | Thing]) -> list[Event]:
         """Put the creation of what was seen being made where it happened, and all else first."""

@@ -147,6 +147,8 @@ def _arguments(function: Function, scope: Scope) -> list[Value]:
 def _settings(name: str, scope: Scope) -> Instance | Class | None:
     """Return the settings that the module itself makes or defines, if a name means them."""
     given = scope.names.get(name)
+    if isinstance(given, Class) and given.settings:
+        return Instance(given, name)  # of whatever values
     if isinstance(given, Instance | Class):
         return given
     if name.lower() not in _SETTINGS:

@@ -147,6 +147,7 @@ _CALLS = {
     accelerate.accelerator: ("Accelerator",),
     accelerate.fabric: ("Fabric",),
     builtin_calls.cycle: ("cycle",),
+    builtin_calls.field: ("field",),
     builtin_calls.islice: ("islice",),
     builtin_calls.partial: ("partial",),
     builtin_calls.range_: ("trange",),

@@ -152,6 +152,17 @@ def _recomputed(m: Machine, formula: tuple[Any, ...]) -> Tensor | None:
     return made if isinstance(made, Tensor) else None
 
 
+def leaf(value: Value) -> object:
+    """Return what something that may be a parameter is known by."""
+    return value.key if isinstance(value, Unknown) else value
+
+
+def leaves(value: Value) -> frozenset[object]:
+    """Return what in a value may be a parameter without a model, or a list of such."""
+    tensors, _, unknown = made_of([value])
+    return frozenset(map(leaf, (*tensors, *unknown)))
+
+
 def parameters_of(value: Value) -> frozenset[Net] | None:
     """Return the models whose parameters a value holds; None if that is not known."""
     value = unify(value)

@@ -25,6 +25,7 @@ class Optimizer(Thing):
         self.kind = kind
         self.torch = False
         self.is_own = False  # its `step` is the project's, and may do anything
+        self.given: frozenset[object] = frozenset()  # what of its parameters is no model's
         self.accelerator: Accelerator | None = None
 
 
