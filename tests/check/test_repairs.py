@@ -743,3 +743,14 @@ train()
 """
     )
     assert codes(text) == {"INS604"}
+
+
+def test_trainings_in_loops_over_settings_vary_one_setting_at_a_time():
+    made = "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    training = "      " + (made + NEVER).replace("\n", "\n      ")
+    grid = "for a in (1, 2, 3):\n  for b in (True, False):\n    for c in ('x', 'y'):\n"
+    alone = len(events(HEAD + "if True:\n" + training[4:].replace("\n      ", "\n  "), "drawn"))
+    assert len(events(HEAD + grid + training, "drawn")) == (1 + 2 + 1 + 1) * alone
+    assert codes(HEAD + grid + training) == {"INS101"}
+    micro = "for a in (1, 2):\n  for b in (True, False):\n    F.mse_loss(model(a), b).backward()\n"
+    assert len(events(MADE + micro + "  optimizer.step()\n", "backward")) == 4

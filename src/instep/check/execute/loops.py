@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from instep.check.execute import assignment, conditions, grads, numbers, roles
 from instep.check.execute.iterables import PLAIN, source_of
-from instep.check.execute.journal import Loop
+from instep.check.execute.journal import Loop, Note
 from instep.check.execute.machine import BREAK, RAISE, RETURN
+from instep.check.execute.things import Optimizer
 from instep.check.execute.values import LENGTH, Unknown
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from instep.check.execute.iterables import Source
     from instep.check.execute.machine import Machine
     from instep.check.execute.program import Scope
-    from instep.check.execute.values import Thing
+    from instep.check.execute.values import Thing, Value
 
 EPOCHS = 2
 _CARRIED = re.compile(r"detach|hidden|memory|memories|bptt|repackage")
@@ -159,19 +160,43 @@ def _once(m: Machine, node: ast.For, source: Source, scope: Scope) -> int | None
 
 
 def _through(m: Machine, node: ast.For, source: Source, scope: Scope) -> int | None:
-    """Go through known things: optimizers, models, phases, numbers."""
-    for index in range(source.length or 0):
+    """Go through known things: optimizers, models, phases, numbers.
+
+    Loops over settings inside of one another (a grid, a test of all combinations) vary one at a
+    time, where each turn is a training of its own: their product shows nothing that they do not
+    show alone.
+    """
+    length = source.length or 0
+    settings = all(_is_setting(source.element(index)) for index in range(length))
+    if settings and any(m.settings) and node in m.trainings:
+        length = min(length, 1)
+    before = len(m.notes)
+    for index in range(length):
         assignment.assign(m, node.target, source.element(index), scope)
         m.things.append((id(node), index))
+        if settings:
+            m.settings.append(index)
         try:
             signal = m.run(node.body, scope)
         finally:
             m.things.pop()
+            if settings:
+                m.settings.pop()
         if signal == BREAK:
             return None
         if signal in {RETURN, RAISE}:
             return signal
+    if settings and any(_makes_optimizer(note) for note in m.notes[before:]):
+        m.trainings.add(node)
     return m.run(node.orelse, scope)
+
+
+def _makes_optimizer(note: Note) -> bool:
+    return note.kind == "made" and isinstance(note.data["thing"], Optimizer)
+
+
+def _is_setting(value: Value) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 def while_(m: Machine, node: ast.While, scope: Scope) -> int | None:

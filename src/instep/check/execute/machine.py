@@ -86,6 +86,8 @@ class Machine:
         self.accumulating: Accelerator | None = None  # inside its `accumulate`
         self.loops: list[Loop] = []
         self.things: list[tuple[int, int]] = []  # loops over things that are no data
+        self.settings: list[int] = []  # loops over plain values, and how far each is
+        self.trainings: set[ast.AST] = set()  # such loops whose every turn trains from the start
         self.serial = 0  # iterations begun, over all loops
         self.epochs: dict[ast.AST, int] = {}
         self.picking: set[ast.AST] = set()  # what is done to some parameters of a loop over them
