@@ -25,6 +25,8 @@ BUDGET = 12_000
 FILE_BUDGET = 60_000
 """Statements of all paths of a file."""
 _MOST_FLIPS = 6
+_FLIPPED = 8_000
+"""Statements that the other paths of an entry may take, each as many as the first."""
 _MOST_RESTARTS = 6
 _MOST_FILES = 24
 """Of a project, for one file of it."""
@@ -91,10 +93,11 @@ class Runner:
         return isinstance(event, LossKept) and event.place in self.needed
 
     def _entry(self, entry: Entry) -> None:
+        before = self.left
         base = self._path(entry, {})
         if base is None:
             return
-        for forced in base.decisions.flips()[:_MOST_FLIPS]:
+        for forced in base.decisions.flips()[: _flips(before - self.left)]:
             if self.left <= 0:
                 break
             self._path(entry, forced)
@@ -146,3 +149,8 @@ class Runner:
         self.run.problems.extend(
             (reason, node) for reason, (node, module) in m.problems.items() if module is self.module
         )
+
+
+def _flips(cost: int) -> int:
+    """Return how many decisions are taken the other way, where a path costs so many statements."""
+    return min(_MOST_FLIPS, max(1, _FLIPPED // max(cost, 1)))
