@@ -754,3 +754,61 @@ def test_trainings_in_loops_over_settings_vary_one_setting_at_a_time():
     assert codes(HEAD + grid + training) == {"INS101"}
     micro = "for a in (1, 2):\n  for b in (True, False):\n    F.mse_loss(model(a), b).backward()\n"
     assert len(events(MADE + micro + "  optimizer.step()\n", "backward")) == 4
+
+
+def test_an_update_that_is_left_out_once_makes_no_window():
+    loop = """\
+for i, (x, y) in enumerate(loader):
+    optimizer.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    if i != 1:
+        optimizer.step()
+"""
+    assert codes(MADE + loop) == set()
+    assert codes(MADE + loop.replace("i != 1", "i % 4 == 3")) == {"INS102"}
+
+
+def test_a_model_that_is_cleared_and_trained_may_be_the_one_of_the_optimizer():
+    trainer = """\
+class T:
+    def __init__(self, model):
+        self.model = model
+    def train(self, loader):
+        optimizer = torch.optim.SGD(model.classifier.parameters(), lr=0.1)
+        for x, y in loader:
+            {}.zero_grad()
+            F.mse_loss(self.model(x), y).backward()
+            optimizer.step()
+net = torch.nn.Linear(2, 2)
+model = torch.nn.Sequential()
+model.classifier = torch.nn.Linear(2, 2)
+T(net).train(loader)
+"""
+    assert codes(HEAD + trainer.format("self.model")) & {"INS101"} == set()
+
+
+def test_what_was_taken_for_a_tensor_and_is_cleared_is_a_model():
+    trained = """\
+for target in targets:
+    model = prune(model, target)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    model.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+"""
+    assert codes(HEAD + "model = torch.nn.Linear(2, 2)\n" + trained) == set()
+
+
+def test_a_layer_without_parameters_is_not_missed_in_an_optimizer():
+    loop = """\
+norm = torch.nn.{}(8)
+optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+for x, y in loader:
+    optimizer.zero_grad()
+    F.mse_loss(head(norm(x)), y).backward()
+    optimizer.step()
+"""
+    made = HEAD + "head = torch.nn.Linear(8, 8)\n"
+    assert codes(made + loop.format("InstanceNorm2d")) == set()
+    assert codes(made + loop.format("BatchNorm2d")) == {"INS502"}

@@ -79,8 +79,9 @@ def _findings(view: View) -> Iterator[Finding | None]:
             for window, step in updates(windows)
         ]
         hit = [window for window, finding in judged_windows if finding is not None]
-        if len(judged_windows) > 2 * len(hit) or (len(judged_windows) == 1 and hit and hit[0].kept):
-            continue  # a probe before the training loop: the loop itself would do it every time
+        once = len(hit) == 1 and bool(hit[0].kept)
+        if len(judged_windows) > 2 * len(hit) or once:
+            continue  # a probe, or an update that is skipped once: the loop would do it every time
         yield from (finding for _, finding in judged_windows)
 
 

@@ -93,9 +93,9 @@ BATCHNORM_MODELS = Names(
 )
 TRAINABLE = Names(
     r"^(Linear|Bilinear|LazyLinear|Conv\w*|Embedding\w*|LSTM\w*|GRU\w*|RNN\w*|Transformer\w*"
-    r"|MultiheadAttention|Parameter|ParameterList|\w*Norm\w*|PReLU)$"
+    r"|MultiheadAttention|Parameter|ParameterList|(?!Instance)\w*Norm\w*|PReLU)$"
 )
-"""Layers of torch that have parameters."""
+"""Layers of torch that have parameters; InstanceNorm has none unless it is asked for them."""
 NO_GRAD = frozenset({"no_grad", "inference_mode"})
 """Contexts and decorators under which no graph is made."""
 

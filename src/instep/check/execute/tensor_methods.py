@@ -31,6 +31,10 @@ _SAME = frozenset(
 
 def method(m: Machine, tensor: Tensor, call: Call) -> Value:
     """Call a method of a tensor."""
+    if call.name == "zero_grad":
+        # It is a model that came out of somewhere, and not what it was taken for.
+        call.note(m, "opaque", what=call.name, values=None)
+        return call.unknown(m)
     if call.name == "backward":
         backward.of_tensor(m, tensor, call)
         return None
