@@ -95,6 +95,7 @@ def _head(record: Record) -> str:
     links = "".join(
         f'<a href="#{name.lower()}">{name}</a>'
         for name in ("Findings", "Timeline", "Charts", "Run")
+        if name != "Timeline" or record.optimizers
     )
     mood = "clean" if worst is None else worst.word
     command = " ".join(record.command) or record.title

@@ -57,7 +57,7 @@ const lanes = (() => {
   // How each kind stands in its row: from where, to where (0 is the top of the band), how wide.
   const SHAPES = {
     clear: [0.62, 1, 2], backward: [0.3, 1, 2], unscale: [0.16, 0.52, 2], clip: [0.1, 0.62, 2],
-    step: [0, 1, 2.5], skipped: [0, 1, 2.5], epoch: [-0.1, 1.1, 1.5],
+    step: [0, 1, 2], skipped: [0, 1, 2], epoch: [-0.1, 1.1, 2],
   };
   const view = { from: fold.low, to: fold.high };
   const least = Math.max((fold.high - fold.low) * 1e-6, 2e-6);
@@ -169,8 +169,9 @@ const lanes = (() => {
         for (const row of event.rows ?? rows.keys()) {
           if (place - last[row] < 0.7) continue;
           last[row] = place;
-          const y = top(row) + 26, tall = ROW - 34, w = Math.max(1, wide * slim);
-          pen.fillRect(place - w / 2, y + from * tall, w, (to - from) * tall);
+          const y = top(row) + 26, tall = ROW - 34, w = Math.max(1, Math.round(wide * slim));
+          // On whole pixels, so that thin marks keep their colour.
+          pen.fillRect(Math.round(place - w / 2), Math.round(y + from * tall), w, Math.round((to - from) * tall));
           if (slim < 0.6) continue;
           if (kind === "step" || kind === "skipped") { pen.beginPath(); pen.arc(place, y, 4, 0, 7); pen.fill(); }
           if (kind === "clip") { pen.beginPath(); pen.moveTo(place - 4.5, y + from * tall); pen.lineTo(place + 4.5, y + from * tall); pen.lineTo(place, y + from * tall + 7); pen.fill(); }
