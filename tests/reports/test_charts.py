@@ -25,6 +25,19 @@ def test_what_is_not_finite_is_marked_and_does_not_join_lines():
     assert not re.search(r"nan|inf", "".join(re.findall(r' d="(.*?)"', html)))
 
 
+def test_points_that_stand_alone_are_dots():
+    html, _ = charts(small())
+    dots = re.findall(r'<path class="o0 dot" d="(.*?)"', html)
+    assert len(dots) == 3  # both norms, whose second value is not finite, and the ratio
+    assert all(re.fullmatch(r"M\d+ \d+h0", dot) for dot in dots)
+
+
+def test_updates_are_whole():
+    html, _ = charts(small())
+    assert re.search(r'class="foot" aria-hidden="true"><i style="left:0.00%">1</i>', html)
+    assert len(re.findall(r'<i style="left', html)) == 2 * 5
+
+
 def test_points_lie_in_the_box():
     html, _ = charts(small())
     for path in re.findall(r' d="(.*?)"', html):

@@ -100,12 +100,27 @@ def _lines(kind: _Kind, record: Record) -> Iterator[_Line]:
             # A rate is what somebody has set: it has no noise to look through.
             is_noisy = name not in {"lr", "skipped"} and len(points) >= _DENSE
             mean = averaged(points) if is_noisy else []
-            yield _Line(label, number, style, thinned(points), mean)
+            shown = thinned(points) if name != "skipped" else _stairs(points, owner.updates)
+            yield _Line(label, number, style, shown, mean)
+
+
+def _stairs(points: Sequence[Point], last: int) -> list[Point]:
+    """Return a count that stays what it is until it changes.
+
+    >>> _stairs([(3, 0.3, 1.0)], 5)
+    [(1, 0.3, 0.0), (3, 0.3, 0.0), (3, 0.3, 1.0), (5, 0.3, 1.0)]
+    """
+    kept = thinned(points)
+    made: list[Point] = [(1, kept[0][1], 0.0)]
+    for update, time, value in kept:
+        made += [(update, time, made[-1][2]), (update, time, value)]
+    return [*made, (max(last, made[-1][0]), made[-1][1], made[-1][2])]
 
 
 def _figure(kind: _Kind, lines: Sequence[_Line], across: Scale, up: Scale, *, number: int) -> str:
     ticks = [(short(value), 1 - up.at(value)) for value in up.ticks()]
-    updates = [(f"{value:,.0f}", across.at(value)) for value in across.ticks(4) if value >= 1]
+    whole = (value for value in across.ticks(4) if value == round(value))
+    updates = [(f"{value:,.0f}", across.at(value)) for value in whole]
     grid = "".join(f'<path d="M0 {_px(y)}H{_SIDE}"/>' for _, y in ticks)
     drawn = "".join(
         f'<path class="o{line.owner} {line.style}{faint}" d="{_path(points, across, up)}"/>'
@@ -114,6 +129,7 @@ def _figure(kind: _Kind, lines: Sequence[_Line], across: Scale, up: Scale, *, nu
         if (points := line.mean if is_mean else line.points)
         for faint in (" band" if line.mean and not is_mean else "",)
     )
+    alone = "".join(_alone(line, across, up) for line in lines)
     broken = "".join(_broken(line.points, across) for line in lines)
     side = "".join(f'<i style="top:{y * 100:.2f}%">{escape(said)}</i>' for said, y in ticks)
     foot = "".join(f'<i style="left:{x * 100:.2f}%">{said}</i>' for said, x in updates)
@@ -130,7 +146,7 @@ def _figure(kind: _Kind, lines: Sequence[_Line], across: Scale, up: Scale, *, nu
 <div class="plot" data-chart="{number}" tabindex="0" role="img" aria-label="{escape(said)}">
 <div class="side" aria-hidden="true">{side}</div>
 <svg viewBox="0 0 {_SIDE} {_SIDE}" preserveAspectRatio="none" aria-hidden="true">\
-<g class="grid">{grid}</g>{broken}{drawn}</svg>
+<g class="grid">{grid}</g>{broken}{drawn}{alone}</svg>
 <div class="foot" aria-hidden="true">{foot}</div>
 </div>
 <ul class="key">{key if len(lines) > 1 or bad else ""}{bad}</ul>
@@ -141,14 +157,23 @@ def _path(points: Sequence[Point], across: Scale, up: Scale) -> str:
     said: list[str] = []
     pen = "M"
     for update, _, value in points:
-        if not math.isfinite(value):
+        if math.isfinite(value):
+            said.append(f"{pen}{_px(across.at(update))} {_px(1 - up.at(value))}")
+            pen = "L"
+        else:
             pen = "M"
-            continue
-        said.append(f"{pen}{_px(across.at(update))} {_px(1 - up.at(value))}")
-        if pen == "M":
-            said.append("h0")  # a point that stands alone is drawn by its round ends
-        pen = "L"
     return "".join(said)
+
+
+def _alone(line: _Line, across: Scale, up: Scale) -> str:
+    """Return the points that no line goes to, as dots: round ends of lines without a length."""
+    finite = [False, *(math.isfinite(value) for _, _, value in line.points), False]
+    dots = "".join(
+        f"M{_px(across.at(update))} {_px(1 - up.at(value))}h0"
+        for number, (update, _, value) in enumerate(line.points, start=1)
+        if finite[number] and not finite[number - 1] and not finite[number + 1]
+    )
+    return f'<path class="o{line.owner} dot" d="{dots}"/>' if dots else ""
 
 
 def _broken(points: Sequence[Point], across: Scale) -> str:

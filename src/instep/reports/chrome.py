@@ -95,6 +95,7 @@ def _instants(record: Record, tracks: dict[str, int]) -> Iterator[dict[str, Any]
         what = known[index]
         if what is None:
             continue
+        said = {"line": what.where, "source": what.code, "note": what.note}
         made = {
             "ph": "i",
             "pid": record.rank,
@@ -102,7 +103,7 @@ def _instants(record: Record, tracks: dict[str, int]) -> Iterator[dict[str, Any]
             "name": what.label,
             "cname": _COLOURS[what.kind],
             "cat": what.kind,
-            "args": {"line": what.where, "source": what.code, "note": what.note},
+            "args": {name: text for name, text in said.items() if text},
         }
         if what.owners is None:
             yield {**made, "tid": _JOB, "s": "p"}
