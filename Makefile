@@ -9,7 +9,7 @@ BENCH_READY := $(BENCH)/.ready
 # Tests and benchmarks measure the arithmetic, not the scheduling of threads over each other.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup setup-bench demo docs test lint types unit fuzz test-gpu test-peers format \
+.PHONY: help setup setup-bench demo docs test lint types unit fuzz test-gpu test-browser test-peers format \
 	bench-overhead bench-exactness bench-check clean
 
 help:
@@ -60,6 +60,9 @@ fuzz: $(READY) ## the property tests with fresh random examples, many more of th
 
 test-gpu: ## the tests that need a CUDA device, with the python that has one: make test-gpu GPU_PYTHON=...
 	PYTHONPATH=src $(or $(GPU_PYTHON),$(BIN)/python) -m pytest -q -m gpu tests/gpu
+
+test-browser: $(READY) ## the pages in a real Chromium: Debian's chromium and chromium-driver
+	$(BIN)/python -m pytest -q -m browser -rs tests/reports
 
 test-peers: $(BENCH_READY) ## the tests that need the peers of the bench environment
 	$(BENCH)/bin/python -m benchmarks.exactness --require-peers --check

@@ -20,6 +20,15 @@ def dump(value: Any) -> str:
     return json.dumps(_clean(value), indent=2, allow_nan=False) + "\n"
 
 
+def compact(value: Any) -> str:
+    r"""Return a value as one line of JSON in pure ASCII.
+
+    >>> compact({"a": [1, "é"]})
+    '{"a":[1,"\\u00e9"]}'
+    """
+    return json.dumps(_clean(value), separators=(",", ":"), allow_nan=False)
+
+
 def _clean(value: Any) -> Any:
     if isinstance(value, str):
         return encodable(value)

@@ -13,6 +13,7 @@ from instep.watching.gauges import Gauges
 from instep.watching.judging import Judge
 from instep.watching.recorder import Recorder
 from instep.watching.samples import Sampler
+from instep.watching.scalars import Scalars
 from instep.watching.seam import Seam
 from instep.watching.seams import (
     backward,
@@ -42,7 +43,7 @@ _FRAMEWORKS = ("accelerate", "lightning", "pytorch_lightning", "lightning_fabric
 class Job:
     """A training job under watch. Use it as a context manager, or call `start` and `stop`."""
 
-    def __init__(self, *things: Any) -> None:
+    def __init__(self, *things: Any, writer: Any = None) -> None:
         self.series = Series()
         self.gauges = Gauges()
         self.stream = Stream()
@@ -51,6 +52,8 @@ class Job:
         self.recorder = Recorder(self.book, self.stream, self.series, self.sampler)
         self.judge = Judge(self.stream, self.gauges, self.series)
         self.seam = Seam(self.recorder)
+        if writer is not None:
+            self.series.told = Scalars(writer, self.seam.on_fault)
         self._things = things
         self._hooked: set[str] = set()
 
@@ -127,17 +130,18 @@ class Job:
                     modules.hook_forward(self.seam, model)
 
 
-def watch(*things: Any) -> Job:
+def watch(*things: Any, writer: Any = None) -> Job:
     """Watch the training that happens inside a `with` block.
 
-    `things` are models and optimizers; with none, those that are used are found.
+    `things` are models and optimizers; with none, those that are used are found. A `writer` is
+    given losses, norms and rates as they come, by its `add_scalar(tag, value, step)`.
 
     >>> with watch() as job:
     ...     pass
     >>> job.findings
     ()
     """
-    return Job(*things)
+    return Job(*things, writer=writer)
 
 
 def _alive(kind: type) -> list[Any]:

@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from instep.trace import Event
 
@@ -69,6 +69,8 @@ class Series:
         self.latest: deque[tuple[float, Event]] = deque(maxlen=MOST_LAST)
         self.left_out = 0
         """Moments between the first and the latest that are not kept."""
+        self.told: Callable[[str, str, int, float], object] | None = None
+        """Called with every point: its line, the optimizer, the update and the value."""
 
     def now(self) -> float:
         """Return the seconds since the job began."""
@@ -89,11 +91,15 @@ class Series:
         line = self.lines.get(key)
         if line is None:
             line = self.lines[key] = Line()
-        line.add(self.updates.get(optimizer, 0), self.now(), value)
+        update = self.updates.get(optimizer, 0)
+        line.add(update, self.now(), value)
+        if self.told is not None:
+            self.told(name, optimizer, update, value)
 
     def updated(self, optimizer: str, skipped: str | None) -> int:
         """Count an update, or one that was skipped; return how many there were."""
         self.updates[optimizer] = count = self.updates.get(optimizer, 0) + 1
         if skipped is not None:
-            self.skipped[optimizer] = self.skipped.get(optimizer, 0) + 1
+            self.skipped[optimizer] = missed = self.skipped.get(optimizer, 0) + 1
+            self.point("skipped", float(missed), optimizer=optimizer)
         return count
