@@ -1,0 +1,126 @@
+"""Comments that silence findings, as they stand in a text.
+
+    loss.backward()  # instep: ignore[unscaled-accumulation]
+    optimizer.step()  # noqa: INS101
+
+`# instep: ignore` and `# noqa` silence every rule on their line, `# instep: skip-file` the file.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from instep.rules.finding import Finding
+
+_DIRECTIVE = (
+    r"#\s*instep:\s*(?:(?P<skip>skip-file)\b|(?P<ignore>ignore)\b(?![-\w])\s*(?:\[(?P<own>[^\]]*)\])?"
+    r"|(?P<word>[\w-]+))"
+    r"|#\s*(?P<noqa>noqa)\b(?:\s*:\s*(?P<codes>[A-Z]+[0-9]+(?:[\s,]+[A-Z]+[0-9]+)*))?"
+)
+_LIKELY = re.compile(r"#\s*(?:instep:|noqa)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Suppression:
+    """One comment: where it is in the unit's text, and what it names."""
+
+    line: int
+    column: int
+    end_column: int
+    text: str
+    """As written, without what else is in the comment."""
+    names: tuple[str, ...] | None
+    """Names and codes; None: every rule."""
+    is_noqa: bool = False
+
+
+class Comments(NamedTuple):
+    """What the comments of a unit ask for."""
+
+    suppressions: tuple[Suppression, ...]
+    skips_file: bool
+    misspelled: tuple[Suppression, ...]
+    """Comments to instep that it does not understand."""
+
+
+def read_comments(text: str) -> Comments:
+    """Find the comments that speak to instep; what looks like one inside a string is none.
+
+    >>> read_comments("x = 1  # instep: ignore[zero-fill, INS101]").suppressions[0].names
+    ('zero-fill', 'INS101')
+    """
+    found: list[Suppression] = []
+    misspelled: list[Suppression] = []
+    skips = False
+    for line, column, comment in _comments(text) if _LIKELY.search(text) else ():
+        for match in re.finditer(_DIRECTIVE, comment, re.IGNORECASE):
+            start = column + len(comment[: match.start()].encode("utf-8", "replace"))
+            end = start + len(match[0].encode("utf-8", "replace"))
+            if match["skip"]:
+                skips = True
+            elif match["word"]:
+                misspelled.append(Suppression(line, start, end, match[0], (match["word"],)))
+            else:
+                is_noqa = match["noqa"] is not None
+                named = match["codes"] if is_noqa else match["own"]
+                names = None if named is None else tuple(re.findall(r"[^\s,]+", named))
+                found.append(Suppression(line, start, end, match[0], names, is_noqa))
+    return Comments(tuple(found), skips, tuple(misspelled))
+
+
+def hits(
+    comments: Comments, finding: Finding, lines: set[int]
+) -> set[tuple[Suppression, str | None]]:
+    """Return the comments on these lines that silence a finding, each with the name it does so by.
+
+    >>> from instep.rules.finding import Finding, Severity
+    >>> from instep.trace import Place
+    >>> found = Finding("INS101", "missing-zero-grad", Severity.ERROR, Place("a.py", 1), "m")
+    >>> [name for _, name in hits(read_comments("x = 1  # noqa: INS101"), found, {1})]
+    ['INS101']
+    """
+    return {
+        (comment, name)
+        for comment in comments.suppressions
+        if comment.line in lines
+        for name in ((None,) if comment.names is None else comment.names)
+        if name is None or name.lower() in {finding.code.lower(), finding.name.lower()}
+    }
+
+
+def _comments(text: str) -> Iterator[tuple[int, int, str]]:
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                line, column = token.start
+                yield line, len(token.line[:column].encode("utf-8", "replace")), token.string
+    except (tokenize.TokenError, SyntaxError):
+        return  # the unit has parsed; where tokenize is stricter, what it has read must do
+
+
+def first_lines(tree: ast.Module) -> dict[int, int]:
+    """Map the later lines of every statement (of a block: of its head) to the first."""
+    first = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt):
+            for line in range(node.lineno + 1, _head_end(node) + 1):
+                first[line] = node.lineno
+    return first
+
+
+def _head_end(node: ast.stmt) -> int:
+    if isinstance(node, ast.Match):
+        return node.cases[0].pattern.lineno - 1
+    body = getattr(node, "body", None)
+    if not isinstance(body, list):
+        return node.end_lineno or node.lineno
+    decorators = getattr(body[0], "decorator_list", [])
+    return min(int(item.lineno) for item in [body[0], *decorators]) - 1
