@@ -114,6 +114,7 @@ def test_the_surface():
         "Update",
         "Verification",
         "Window",
+        "ledger",
         "verify",
         "watch",
     ]

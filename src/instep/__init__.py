@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from instep.splits.micro import Micro
     from instep.trace import Trace
     from instep.watching.job import Job, watch
+    from instep.watching.ledger import ledger
 
 __version__ = "0.1.0"
 
@@ -34,6 +35,7 @@ _HOME = {
     "Update": "instep.engine.update",
     "Verification": "instep.engine.verify",
     "Window": "instep.engine.window",
+    "ledger": "instep.watching.ledger",
     "verify": "instep.engine.verify",
     "watch": "instep.watching.job",
 }
@@ -49,6 +51,7 @@ __all__ = [
     "Update",
     "Verification",
     "Window",
+    "ledger",
     "verify",
     "watch",
 ]

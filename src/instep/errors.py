@@ -7,7 +7,8 @@
     ├── WindowError     (RuntimeError)  a call that does not fit the state of its window
     ├── StateError      (ValueError)    a state_dict that belongs to something else
     ├── SplitError      (ValueError)    a batch that cannot be cut as asked
-    └── CheckError      (ValueError)    a path, a setting or a baseline that cannot be used
+    ├── CheckError      (ValueError)    a path, a setting or a baseline that cannot be used
+    └── WatchError      (RuntimeError)  a job that cannot be watched, or was not right
     InstepWarning       (UserWarning)   said once: training goes on, but something is off
 
 An error is raised before anything has changed, unless its text says otherwise.
@@ -72,6 +73,10 @@ class SplitError(InstepError, ValueError):
 
 class CheckError(InstepError, ValueError):
     """The checker cannot run as it was asked to: a path, a setting or a baseline is wrong."""
+
+
+class WatchError(InstepError, RuntimeError):
+    """A job cannot be watched as asked; or, with `strict`, it was watched and is not right."""
 
 
 class InstepWarning(UserWarning):

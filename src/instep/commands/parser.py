@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from instep import __version__
 from instep.errors import CheckError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _FORMATS = ("text", "json", "sarif", "github")  # a test holds it to those of the reports
 
@@ -25,6 +28,40 @@ class Parser(argparse.ArgumentParser):
         )
 
 
+class WatchParser(Parser):
+    """A parser of options that end where somebody else's program begins."""
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse what comes before the program; what comes after is the program's own."""
+        given = list(args or ())
+        end = self._program(given)
+        # `-m NAME` is ours, and ends what is.
+        read, unknown = super().parse_known_args(given[:end], namespace)
+        rest = given[end:]
+        if rest[:1] == ["--"] and read.module is None:
+            del rest[0]
+        read.script = None if read.module is not None or not rest else rest.pop(0)
+        read.arguments = rest
+        return read, unknown
+
+    def _program(self, given: list[str]) -> int:
+        """Return where the program begins: after -m NAME, or at a word that is no option."""
+        takes = {
+            name for action in self._actions if action.nargs != 0 for name in action.option_strings
+        }
+        at = 0
+        while at < len(given):
+            word = given[at]
+            if word == "--" or not word.startswith("-") or word == "-":
+                return at
+            if word.startswith("-m"):
+                return min(at + (2 if word == "-m" else 1), len(given))
+            at += 2 if word in takes else 1
+        return len(given)
+
+
 def build() -> Parser:
     """Return the parser of the command line."""
     parser = Parser(
@@ -33,6 +70,7 @@ def build() -> Parser:
     parser.add_argument("--version", action="version", version=f"instep {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _check(commands)
+    _watch(commands)
     _explain(commands)
     rules = commands.add_parser("rules", help="list the rules of the checker", allow_abbrev=False)
     rules.add_argument("--output-format", choices=("text", "json"), default="text")
@@ -78,6 +116,33 @@ def _check(commands: argparse._SubParsersAction[Parser]) -> None:
     running.add_argument("-j", "--jobs", type=int, metavar="N", help="processes (default: cores)")
     running.add_argument("--no-cache", action="store_true", help="forget earlier runs")
     running.add_argument("--cache-dir", metavar="DIR", help="default: .instep_cache")
+
+
+def _watch(commands: argparse._SubParsersAction[Parser]) -> None:
+    commands._parser_class = WatchParser  # noqa: SLF001  # argparse has one class for all commands
+    watch = commands.add_parser(
+        "watch",
+        help="run a training job, and say when an update of it is wrong",
+        description="Run a program as Python would, watch its updates, and say what is wrong.",
+        usage="instep watch [OPTIONS] (SCRIPT | -m MODULE) [ARGUMENTS]",
+        epilog="Options come before the program; what follows it is its own. Under torchrun: "
+        "torchrun --nproc-per-node N -m instep watch train.py. Exit status: that of the program; "
+        "1 with --strict if an error or a warning was found; 2 could not run. "
+        "`instep explain watching` tells more.",
+        allow_abbrev=False,
+    )
+    commands._parser_class = Parser  # noqa: SLF001
+    add = watch.add_argument
+    add("-m", dest="module", metavar="MODULE", help="run a module, as python -m does")
+    several = "names, codes or beginnings of codes, separated by commas"
+    add("--select", action="append", default=[], metavar="RULES", help=f"only these: {several}")
+    add("--ignore", action="append", default=[], metavar="RULES", help="all but these")
+    add("--strict", action="store_true", help="fail if an error or a warning was found")
+    add("--output-format", choices=_FORMATS, default="text", help="default: text")
+    add("--output-file", metavar="FILE", help="write the report there, also while the job runs")
+    add("--report", metavar="FILE", help="write a page for a browser: findings, windows, charts")
+    add("--chrome-trace", metavar="FILE", help="write a timeline for Perfetto or chrome://tracing")
+    add("-q", "--quiet", action="store_true", help="neither lines while it runs, nor a summary")
 
 
 def _what(group: argparse._ArgumentGroup) -> None:

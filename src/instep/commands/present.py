@@ -193,10 +193,11 @@ def _for_programs(result: Result, options: argparse.Namespace) -> str:
         rows = [dict(zip(keys, row, strict=True)) for row in _counts(result)]
         return json.dumps(rows, indent=2) + "\n"
     found = [*result.findings, *map(as_finding, result.diagnostics)]
-    return render(options.output_format, found, result.quotes, _described(options.output_format))
+    return render(options.output_format, found, result.quotes, described(options.output_format))
 
 
-def _described(name: str) -> Options:
+def described(name: str) -> Options:
+    """Return what a format for programs is told besides the findings."""
     if name != "sarif":
         return Options(version=__version__)
     from instep.commands.explain import rule_page  # noqa: PLC0415  # loaded where it is used

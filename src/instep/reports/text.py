@@ -43,11 +43,19 @@ def where(place: Place, source: Source) -> str:
     return f"{path}:{place.line}" if column is None else f"{path}:{place.line}:{column}"
 
 
+def header(finding: Finding, source: Source, paint: Paint) -> str:
+    """Return the line that stands for a finding, as editors read it."""
+    severity = paint(finding.severity.word, finding.severity.word)
+    rule = paint("strong", visible(f"{finding.code} {finding.name}"))
+    place = paint("strong", where(finding.place, source))
+    return f"{place}: {severity} {rule}: {visible(finding.message)}"
+
+
 def _block(finding: Finding, source: Source, options: Options, paint: Paint) -> list[str]:
     marks, unmarked = _marks(finding, source)
     last = max((each.line for group in marks.values() for each in group), default=1)
     gutter = len(str(last))
-    found = [_header(finding, source, paint)]
+    found = [header(finding, source, paint)]
     home = (finding.place.path, finding.place.cell)
     for (path, cell), group in marks.items():
         if (path, cell) != home:
@@ -67,13 +75,6 @@ def _block(finding: Finding, source: Source, options: Options, paint: Paint) -> 
     elif finding.severity > Severity.INFO:
         found.append(f"{indent}more: instep explain {visible(finding.name)}")
     return found
-
-
-def _header(finding: Finding, source: Source, paint: Paint) -> str:
-    severity = paint(finding.severity.word, finding.severity.word)
-    rule = paint("strong", visible(f"{finding.code} {finding.name}"))
-    place = paint("strong", where(finding.place, source))
-    return f"{place}: {severity} {rule}: {visible(finding.message)}"
 
 
 def _marks(

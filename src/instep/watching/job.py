@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
+from instep.errors import WatchError
+from instep.rules.finding import Severity
+from instep.watching import running
 from instep.watching.book import Book
 from instep.watching.gauges import Gauges
 from instep.watching.judging import Judge
+from instep.watching.quoting import Quoting
 from instep.watching.recorder import Recorder
 from instep.watching.samples import Sampler
 from instep.watching.scalars import Scalars
@@ -26,8 +30,10 @@ from instep.watching.seams import (
 )
 from instep.watching.series import Series
 from instep.watching.stream import Stream
+from instep.watching.voice import Voice, counted, summary
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from torch.nn import Module
@@ -43,7 +49,9 @@ _FRAMEWORKS = ("accelerate", "lightning", "pytorch_lightning", "lightning_fabric
 class Job:
     """A training job under watch. Use it as a context manager, or call `start` and `stop`."""
 
-    def __init__(self, *things: Any, writer: Any = None) -> None:
+    def __init__(
+        self, *things: Any, strict: bool = False, live: bool = True, writer: Any = None
+    ) -> None:
         self.series = Series()
         self.gauges = Gauges()
         self.stream = Stream()
@@ -54,36 +62,72 @@ class Job:
         self.seam = Seam(self.recorder)
         if writer is not None:
             self.series.told = Scalars(writer, self.seam.on_fault)
+        self.quoting = Quoting()
+        self.voice = Voice(self.quoting) if live else None
+        """Says what is found as soon as it is certain."""
+        self.strict = strict
+        self.accepts: Callable[[Finding], bool] = lambda _: True
+        """Which findings anybody wants to hear of."""
+        self.on_update: Callable[[], None] = lambda: None
+        """Called after every update."""
+        self._is_on = False
         self._things = things
         self._hooked: set[str] = set()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What has been found so far."""
-        return tuple(self.judge.findings.values())
+        """What has been found so far, without what comments at the user's lines silence."""
+        return tuple(each for each in self.judge.findings.values() if self._counts(each))
 
     @property
     def trace(self) -> Trace:
         """What has happened so far, told short."""
         return self.stream.trace
 
+    def summary(self) -> str:
+        """Return in two or three lines what was watched and how much was found.
+
+        >>> print(Job().summary(), end="")
+        No update was seen: no problems found.
+        """
+        return summary(
+            self.findings,
+            updates=self.series.updates,
+            skipped=self.series.skipped,
+            faults=len(self.seam.faults),
+        )
+
     def start(self) -> Self:
         """Begin to watch."""
+        self._is_on = True
+        running.began(self)
         self.recorder.turned = self._turned
+        self.judge.told = self._told
         self.recorder.fact("job", "job", None, source="watch")
         for seam in _SEAMS:
-            seam.install(self.seam)
+            with self.seam.safely():
+                seam.install(self.seam)
         with self.seam.safely():
             self._take(self._things)
         return self
 
     def stop(self) -> None:
         """Let go of everything, and judge what was seen."""
-        self.seam.patches.undo()
-        self.book.close()
+        if not self._is_on:
+            return
+        self._is_on = False
+        running.ended(self)
+        while self.seam.patches.is_held:
+            with self.seam.safely():
+                self.seam.patches.undo()
+        with self.seam.safely():
+            self.book.close()
         with self.seam.safely():
             self.stream.finish()
             self.judge.look(last=True)
+        with self.seam.safely():
+            if self.voice is not None:
+                self.voice.go_on(last=True)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -95,10 +139,33 @@ class Job:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+        if self.strict and error is None:
+            self._refuse()
+
+    def _refuse(self) -> None:
+        found = [each for each in self.findings if each.severity >= Severity.WARNING]
+        if found:
+            first = self.quoting.shown(found[0])
+            raise WatchError(
+                f"{counted(found)} found in what was watched.",
+                why=f"{first.place}: {first.code} {first.name}: {first.message}",
+                fix=f"mend it, or say at the line that it is meant: # instep: ignore[{first.name}]",
+                more="watching",
+            )
+
+    def _counts(self, finding: Finding) -> bool:
+        return self.accepts(finding) and not self.quoting.is_silenced(finding)
+
+    def _told(self, finding: Finding) -> None:
+        if self.voice is not None and self._counts(finding):
+            self.voice.tell(finding)
 
     def _turned(self, kept: bool) -> None:  # noqa: FBT001  # called by the recorder alone
         self._hook_models()
         self.judge.turned(kept)
+        if self.voice is not None:
+            self.voice.go_on()
+        self.on_update()
 
     def _take(self, things: tuple[Any, ...]) -> None:
         """Take what the user has named, and everything that is alive already."""
@@ -130,18 +197,20 @@ class Job:
                     modules.hook_forward(self.seam, model)
 
 
-def watch(*things: Any, writer: Any = None) -> Job:
+def watch(*things: Any, strict: bool = False, live: bool = True, writer: Any = None) -> Job:
     """Watch the training that happens inside a `with` block.
 
-    `things` are models and optimizers; with none, those that are used are found. A `writer` is
-    given losses, norms and rates as they come, by its `add_scalar(tag, value, step)`.
+    things: models and optimizers; with none, those that are used are found.
+    strict: raise WatchError at the end of the block if an error or a warning was found in it.
+    live: print each finding on standard error as soon as it is certain.
+    writer: given losses, norms and rates as they come, by its `add_scalar(tag, value, step)`.
 
     >>> with watch() as job:
     ...     pass
     >>> job.findings
     ()
     """
-    return Job(*things, writer=writer)
+    return Job(*things, strict=strict, live=live, writer=writer)
 
 
 def _alive(kind: type) -> list[Any]:

@@ -50,8 +50,13 @@ class Patches:
         """Have something called at the end."""
         self._undo.append(undo)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether anything is left to put back."""
+        return bool(self._undo)
+
     def undo(self) -> None:
-        """Put everything back."""
+        """Put everything back; after an error, call it again for the rest."""
         self.is_on = False
         while self._undo:
             self._undo.pop()()

@@ -227,7 +227,7 @@ class Recorder:
                 continue
             held = self.book.of_optimizer(optimizer)
             complete = complete and all(id(h.parameter) in mine for h in held)
-        for name in touched.optimizers:
+        for name in (*touched.optimizers, ""):
             self._cleared(name)
         self._add(
             ("model-zero", touched.optimizers, id_, place, set_to_none, complete),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import traceback
 from typing import TYPE_CHECKING
 
 from instep.watching.patches import Patches
+from instep.watching.voice import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ class Seam:
         self.stepped = False
         """An optimizer was stepped in it."""
         self.faults: list[str] = []
-        self.on_fault: Callable[[str], object] = sys.stderr.write
+        self.on_fault: Callable[[str], object] = say
 
     @property
     def is_on(self) -> bool:

@@ -10,6 +10,8 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from instep.watching.driven import is_driven
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -45,6 +47,10 @@ def install(seam: Seam) -> None:
             state["closure"] = callable(closure)
             recorder.noticed()
             name = recorder.optimizer(optimizer)
+            if is_driven():
+                # Its backwards go past us: what it does in a window is its own business.
+                recorder.book.grown.clear()
+                recorder.opaque((name,), "instep.Stepper")
             recorder.sampler.before_step(optimizer, name)
 
     def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:

@@ -68,10 +68,10 @@ def install(seam: Seam) -> None:
 
 def _missed(seam: Seam, optimizer: Any, why: str) -> None:
     """Tell of a step that the scaler did not let through."""
+    scaler, seam.scaler = seam.scaler, None
     with seam.safely():
         if not seam.stepped:
-            seam.recorder.stepped(optimizer, scaler=seam.scaler, skipped=why)
-        seam.scaler = None
+            seam.recorder.stepped(optimizer, scaler=scaler, skipped=why)
 
 
 def _deprecated(seam: Seam, owner: Any, api: str) -> None:

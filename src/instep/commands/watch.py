@@ -1,0 +1,169 @@
+"""`instep watch`: a program run under watch, its end, and what is told then."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from instep.check.options import Settings, configure
+from instep.commands.watched import Outputs
+from instep.errors import WatchError
+from instep.rules.registry import names
+from instep.watching.launch import Program, Ready, code_of, once_imported, show
+from instep.watching.ranks import ranks_of
+from instep.watching.spool import Spool
+from instep.watching.voice import Voice, say
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+    from types import FrameType
+
+    from instep.rules import Finding
+    from instep.watching.job import Job
+
+FAILED, INTERRUPTED = 1, 130
+_FATAL = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run a program under watch; return its exit code, or 1 with --strict if it is not right."""
+    program = _program(options)
+    watch = Watch(options)
+    ready = Ready(program)
+    code = watch.run(ready)
+    if code == 0 and options.strict and watch.outputs.fails:
+        return FAILED
+    return code
+
+
+def _program(options: argparse.Namespace) -> Program:
+    if options.module is not None:
+        return Program(options.module, tuple(options.arguments), is_module=True)
+    if options.script is None:
+        raise WatchError(
+            "there is nothing to run.",
+            why="instep watch runs a program and looks at its updates.",
+            fix="instep watch train.py ARGUMENTS, or instep watch -m PACKAGE ARGUMENTS.",
+            more="watching",
+        )
+    return Program(options.script, tuple(options.arguments))
+
+
+class Watch:
+    """One program from its start to its end, whatever that is."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._process = os.getpid()
+        self._is_over = False
+        rules = names()
+        where = options.script if options.module is None else "."
+        config = configure([where], rules, select=options.select, ignore=options.ignore)
+        self._settings = Settings(config, rules)
+        self.outputs = Outputs(options, ranks_of(os.environ), level=config.severity)
+        self._spool = Spool(lambda: self.outputs.write("running"))
+
+    @property
+    def job(self) -> Job | None:
+        """What is watched, once the program has imported torch."""
+        return self.outputs.job
+
+    def run(self, ready: Ready) -> int:
+        """Run the program to its end, and tell what was seen; return its exit code."""
+        with self._killed():
+            forget = once_imported("torch", self._begin)
+            code, ending = _ended(ready)
+            forget()
+            self.finish(ending)
+        return code
+
+    def _begin(self) -> None:
+        """Begin to watch: torch is there, and nothing has been done with it."""
+        with self._safely():
+            from instep.watching.job import Job  # noqa: PLC0415  # it imports torch
+
+            is_live = not self._options.quiet and self.outputs.ranks.is_first
+            job = Job(live=is_live)
+            if is_live:
+                job.voice = Voice(job.quoting, prefix=self.outputs.ranks.prefix)
+            job.accepts = self._accepts
+            self.outputs.job = job
+            if self.outputs.has_files:
+                job.on_update = self._updated
+            job.start()
+
+    def _accepts(self, finding: Finding) -> bool:
+        return finding.code in self._settings.codes_for(finding.place.path)
+
+    def _updated(self) -> None:
+        if self.job is not None and os.getpid() == self._process:
+            self._spool.updated(len(self.job.judge.findings))
+
+    def finish(self, ending: str, *, patience: float | None = None) -> None:
+        """Let go, write what was asked for, and tell the rest; only once."""
+        if self._is_over or os.getpid() != self._process:
+            return
+        self._is_over = True
+        with self._safely():
+            if self.job is not None:
+                self.job.stop()
+        with self._safely():
+            self.outputs.finish(ending, patience)
+
+    @contextlib.contextmanager
+    def _safely(self) -> Iterator[None]:
+        try:
+            yield
+        except WatchError as error:
+            say(f"instep: {error}\n")
+        except Exception as error:  # noqa: BLE001  # whatever it is, the job goes on
+            say(
+                f"instep: the watcher failed ({type(error).__name__}: {error}); "
+                "the job is not affected.\n"
+            )
+
+    @contextlib.contextmanager
+    def _killed(self) -> Iterator[None]:
+        """Tell what was seen when the job is killed politely, and die of it as it would have."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        mine = [each for each in _FATAL if signal.getsignal(each) is signal.SIG_DFL]
+        for each in mine:
+            signal.signal(each, self._die)
+        try:
+            yield
+        finally:
+            for each in mine:
+                if signal.getsignal(each) == self._die:
+                    signal.signal(each, signal.SIG_DFL)
+
+    def _die(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        self.finish("killed", patience=1.0)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+
+def _ended(ready: Ready) -> tuple[int, str]:
+    """Run a program; return its exit code, and how it ended."""
+    try:
+        ready.run()
+    except SystemExit as error:
+        code = code_of(error)
+        return code, "finished" if code == 0 else "failed"
+    except KeyboardInterrupt as error:
+        show(error)
+        return INTERRUPTED, "interrupted"
+    except BaseException as error:  # noqa: BLE001  # this is where Python itself would catch it
+        show(error)
+        return FAILED, "failed"
+    finally:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            sys.stdout.flush()
+    return 0, "finished"

@@ -1,0 +1,202 @@
+"""What `instep watch` leaves behind: files, kept up to date, and the last words of a run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from instep.commands.present import described
+from instep.errors import WatchError
+from instep.reports.files import put
+from instep.reports.options import Options
+from instep.reports.registry import render
+from instep.watching.quoting import Quoting
+from instep.watching.ranks import merged
+from instep.watching.voice import colours, say, summary
+
+if TYPE_CHECKING:
+    import argparse
+
+    from instep.rules import Finding, Severity
+    from instep.watching.job import Job
+    from instep.watching.ranks import Ranks
+
+_DRAWINGS = {"report": "instep.reports.page", "chrome_trace": "instep.reports.chrome"}
+"""Options that name a file, and the modules that write it."""
+
+
+class Outputs:
+    """Where a watch reports to."""
+
+    def __init__(self, options: argparse.Namespace, ranks: Ranks, *, level: Severity) -> None:
+        self.job: Job | None = None
+        self.ranks = ranks
+        self._options = options
+        self._level = level
+        self._quoting = Quoting()
+        self._unheard: list[int] = []
+        self.findings: tuple[Finding, ...] = ()
+        """Of all ranks that were heard, with the paths that their reader would type."""
+        files = (options.output_file, *(getattr(options, name) for name in _DRAWINGS))
+        named = [file for file in files if file is not None]
+        for file in named:
+            _refuse(file)
+        # The folder that the program was started in counts, wherever it goes.
+        self._files = {file: os.path.abspath(file) for file in named}  # noqa: PTH100
+        if ranks.rank:
+            self._files = {}  # one process writes them
+
+    @property
+    def has_files(self) -> bool:
+        """Whether anything is to be written while the job runs."""
+        return bool(self._files) or self.ranks.folder is not None
+
+    @property
+    def fails(self) -> bool:
+        """Whether there is anything that --strict does not let through."""
+        return self.ranks.is_first and any(each.severity >= self._level for each in self.findings)
+
+    def write(self, ending: str) -> None:
+        """Write the files that were asked for, as far as is known now."""
+        own = () if self.job is None else self.job.findings
+        self.ranks.say(own, is_over=ending != "running")
+        if self.ranks.is_first:
+            self._take(merged(self.ranks.hear()) if self.ranks.folder is not None else own)
+            self._files_written(ending)
+
+    def finish(self, ending: str, patience: float | None) -> None:
+        """Write the files for the last time, and tell what there is to tell."""
+        own = () if self.job is None else self.job.findings
+        try:
+            self.ranks.say(own, is_over=True)
+        except OSError:  # whoever was to tell it has left already
+            self._take(own)
+            self._tell()
+            return
+        if not self.ranks.is_first:
+            return
+        if self.ranks.folder is not None:
+            heard = self.ranks.wait() if patience is None else self.ranks.wait(patience)
+            self._unheard = [each.rank for each in heard if not each.is_over]
+            own = merged(heard)
+            self.ranks.forget()
+        self._take(own)
+        try:
+            self._files_written(ending)
+        finally:
+            self._tell()
+
+    def _take(self, findings: tuple[Finding, ...]) -> None:
+        self.findings = tuple(self._quoting.shown(finding) for finding in findings)
+
+    # Files
+
+    def _files_written(self, ending: str) -> None:
+        file = self._files.get(self._options.output_file)
+        if file is not None:
+            _put(file, self._report(Options()))
+        self._drawn(ending)
+
+    def _drawn(self, ending: str) -> None:
+        """Write the page and the trace."""
+        wanted = {
+            name: self._files[getattr(self._options, name)]
+            for name in _DRAWINGS
+            if getattr(self._options, name) in self._files
+        }
+        if not wanted or self.job is None:
+            return
+        record = _record(self.job, self, ending)
+        for name, file in wanted.items():
+            try:
+                import_module(_DRAWINGS[name]).write(record, file)
+            except OSError as error:
+                raise _unwritten(file, error) from error
+
+    def _report(self, made: Options) -> str:
+        name = self._options.output_format
+        if name != "text":
+            return render(name, self.findings, self._quoting, described(name))
+        text = render("text", self.findings, self._quoting, made)
+        return "\n".join(part for part in (text, self._summary()) if part)
+
+    # Last words
+
+    def _tell(self) -> None:
+        name = self._options.output_format
+        if self._options.output_file is None and name != "text":
+            say(self._report(Options()), sys.stdout)
+        elif self._options.output_file is None and self.findings:
+            width = shutil.get_terminal_size((100, 24)).columns
+            shown = Options(colour=colours(sys.stderr), width=width)
+            say("\n" + render("text", self.findings, self._quoting, shown) + "\n")
+        if not self._options.quiet:
+            start = self.ranks.prefix or "instep: "
+            say("".join(f"{start}{row}\n" for row in self._summary().splitlines()))
+
+    def _summary(self) -> str:
+        if self._options.quiet:
+            return ""
+        if self.job is None:
+            return "The program did not import torch: nothing was watched.\n"
+        said = summary(
+            self.findings,
+            updates=self.job.series.updates,
+            skipped=self.job.series.skipped,
+            faults=len(self.job.seam.faults),
+        )
+        if self.ranks.folder is not None:
+            said += (
+                f"Of {self.ranks.size:,} ranks; updates are counted on rank {self.ranks.rank}.\n"
+            )
+        if self._unheard:
+            listed = ", ".join(map(str, self._unheard))
+            said += f"Not heard to the end: rank {listed}.\n"
+        return said
+
+
+def _record(job: Job, outputs: Outputs, ending: str) -> Any:
+    """Return what pages and traces are drawn from."""
+    made = import_module("instep.watching.record_of").record_of
+    return made(job, ending=ending, rank=outputs.ranks.rank, ranks=outputs.ranks.size)
+
+
+def _refuse(file: str) -> None:
+    """Refuse a file that cannot be written, before a long job has run in vain."""
+    path = Path(file)
+    if path.suffix in {".py", ".pyw", ".ipynb"}:
+        why = "that is a source file, which would be lost"
+    elif path.is_dir():
+        why = "that is a folder"
+    elif not path.absolute().parent.is_dir():
+        why = "its folder is not there"
+    elif not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        why = "it may not be written"
+    else:
+        return
+    raise WatchError(
+        f"{file!r} cannot be the file of a report.",
+        why=f"{why}.",
+        fix="name a file in a folder that is there and can be written to.",
+        more="watching",
+    )
+
+
+def _put(file: str, text: str) -> None:
+    try:
+        put(file, text)
+    except OSError as error:
+        raise _unwritten(file, error) from error
+
+
+def _unwritten(file: str, error: OSError) -> WatchError:
+    return WatchError(
+        f"{file!r} was not written ({error.strerror or error}).",
+        why="the report was to go there.",
+        fix="check that there is room, and that the folder can be written to.",
+        more="watching",
+    )
