@@ -103,7 +103,8 @@ class Job:
         running.began(self)
         self.recorder.turned = self._turned
         self.judge.told = self._told
-        self.recorder.fact("job", "job", None, source="watch")
+        with self.seam.safely():
+            self.recorder.fact("job", "job", None, source="watch")
         for seam in _SEAMS:
             with self.seam.safely():
                 seam.install(self.seam)
