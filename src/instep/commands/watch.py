@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from typing import TYPE_CHECKING
 
 from instep.check.options import Settings, configure
@@ -77,7 +78,7 @@ class Watch:
         """Run the program to its end, and tell what was seen; return its exit code."""
         with self._killed():
             forget = once_imported("torch", self._begin)
-            code, ending = _ended(ready)
+            code, ending, self.outputs.error = _ended(ready)
             forget()
             self.finish(ending)
         return code
@@ -150,20 +151,20 @@ class Watch:
         os.kill(os.getpid(), number)
 
 
-def _ended(ready: Ready) -> tuple[int, str]:
-    """Run a program; return its exit code, and how it ended."""
+def _ended(ready: Ready) -> tuple[int, str, str | None]:
+    """Run a program; return its exit code, how it ended, and with which error."""
     try:
         ready.run()
     except SystemExit as error:
         code = code_of(error)
-        return code, "finished" if code == 0 else "failed"
+        return code, "finished" if code == 0 else "failed", f"exit {code}" if code else None
     except KeyboardInterrupt as error:
         show(error)
-        return INTERRUPTED, "interrupted"
+        return INTERRUPTED, "interrupted", None
     except BaseException as error:  # noqa: BLE001  # this is where Python itself would catch it
         show(error)
-        return FAILED, "failed"
+        return FAILED, "failed", traceback.format_exception_only(error)[-1].strip()
     finally:
         with contextlib.suppress(OSError, ValueError, AttributeError):
             sys.stdout.flush()
-    return 0, "finished"
+    return 0, "finished", None

@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from instep import __version__
 from instep.commands.present import described
 from instep.errors import WatchError
 from instep.reports.files import put
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from instep.watching.job import Job
     from instep.watching.ranks import Ranks
 
+_MOST_MOMENTS = 2000
+"""In a page that is written again soon."""
 _DRAWINGS = {"report": "instep.reports.page", "chrome_trace": "instep.reports.chrome"}
 """Options that name a file, and the modules that write it."""
 
@@ -39,8 +42,11 @@ class Outputs:
         self._level = level
         self._quoting = Quoting()
         self._unheard: list[int] = []
+        self._found: tuple[Finding, ...] = ()
         self.findings: tuple[Finding, ...] = ()
         """Of all ranks that were heard, with the paths that their reader would type."""
+        self.error: str | None = None
+        """The last line of what the program failed with."""
         files = (options.output_file, *(getattr(options, name) for name in _DRAWINGS))
         named = [file for file in files if file is not None]
         for file in named:
@@ -91,6 +97,7 @@ class Outputs:
             self._tell()
 
     def _take(self, findings: tuple[Finding, ...]) -> None:
+        self._found = findings
         self.findings = tuple(self._quoting.shown(finding) for finding in findings)
 
     # Files
@@ -110,12 +117,25 @@ class Outputs:
         }
         if not wanted or self.job is None:
             return
-        record = _record(self.job, self, ending)
+        record = self._record(self.job, ending)
         for name, file in wanted.items():
             try:
                 import_module(_DRAWINGS[name]).write(record, file)
             except OSError as error:
                 raise _unwritten(file, error) from error
+
+    def _record(self, job: Job, ending: str) -> Any:
+        """Return what pages and traces are drawn from."""
+        program = self._options.script or f"-m {self._options.module}"
+        return import_module("instep.watching.record_of").record_of(
+            job,
+            command=(program, *self._options.arguments),
+            ending=ending,
+            error=self.error,
+            findings=self._found,
+            version=__version__,
+            most_moments=_MOST_MOMENTS if ending == "running" else None,
+        )
 
     def _report(self, made: Options) -> str:
         name = self._options.output_format
@@ -157,12 +177,6 @@ class Outputs:
             listed = ", ".join(map(str, self._unheard))
             said += f"Not heard to the end: rank {listed}.\n"
         return said
-
-
-def _record(job: Job, outputs: Outputs, ending: str) -> Any:
-    """Return what pages and traces are drawn from."""
-    made = import_module("instep.watching.record_of").record_of
-    return made(job, ending=ending, rank=outputs.ranks.rank, ranks=outputs.ranks.size)
 
 
 def _refuse(file: str) -> None:

@@ -40,13 +40,14 @@ class Ready:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        enter(program)
         self._load: Callable[[], CodeType]
         self.module = types.ModuleType("__main__")
         if program.is_module:
+            enter(program)
             self._find_module()
         else:
             self._find_script()
+            enter(program)
         sys.argv = [self.first, *program.arguments]
 
     def run(self) -> None:
@@ -68,7 +69,7 @@ class Ready:
                 fix="check the path; for a module, say -m NAME.",
                 more="watching",
             ) from error
-        self._load = lambda: loader.source_to_code(data, file)
+        self._load = lambda: compile(data, file, "exec", dont_inherit=True)
         self._name(None, loader, file)
 
     def _find_module(self) -> None:
@@ -115,6 +116,8 @@ def enter(program: Program) -> None:
 
 
 def _spec(name: str) -> ModuleSpec | None:
+    if name.startswith("."):
+        return None
     try:
         return importlib.util.find_spec(name)
     except ModuleNotFoundError as error:

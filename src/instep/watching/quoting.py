@@ -32,6 +32,7 @@ class Quoting:
         """Return the lines of a file without their ends; None if they are not to be had."""
         del cell
         if path not in self._lines:
+            linecache.checkcache(path)  # a notebook, or a long day, may have changed it
             known = linecache.getlines(path)
             if not known and not path.startswith("<"):
                 known = linecache.getlines(str(Path(self.folder, path)))

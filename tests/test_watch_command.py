@@ -1,0 +1,345 @@
+"""`instep watch` as it is typed: mostly in this process, in one of its own where that matters."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+import instep
+from instep.cli import main
+from instep.explain import page
+
+TRAIN = """
+import sys
+
+import torch
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(5):
+    loss = model(torch.ones(2, 4)).mean()
+    loss.backward(){comment}
+    optimizer.step()
+"""
+WRONG, MEANT = TRAIN.format(comment=""), TRAIN.format(comment="  # noqa: INS101")
+RIGHT = WRONG.replace("    loss =", "    optimizer.zero_grad()\n    loss =")
+LINE = "train.py:10:5: error INS101 missing-zero-grad: `optimizer` is never cleared"
+SUMMARY = "instep: Watched 5 updates of `optimizer`: "
+SOURCE = str(Path(instep.__file__).parents[1])
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+
+    def made(text, name="train.py"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(text)
+
+    return made
+
+
+@pytest.fixture
+def typed(capsys, monkeypatch):
+    def run(*words):
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "argv", list(sys.argv))
+            patched.setattr(sys, "path", list(sys.path))
+            patched.setattr(sys, "meta_path", list(sys.meta_path))
+            patched.setitem(sys.modules, "__main__", sys.modules["__main__"])
+            code = main(["watch", *words])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+def started(*words, environ=None, **options):
+    command = [sys.executable, "-m", "instep", "watch", *words]
+    path = os.pathsep.join([SOURCE, os.environ.get("PYTHONPATH", "")])
+    made = {**os.environ, "PYTHONPATH": path, **(environ or {})}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=made, stdout=pipe, stderr=pipe, text=True, **options)
+
+
+def done(*words, **options):
+    process = started(*words, **options)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
+# What is told
+
+
+def test_a_wrong_job_is_told_live_and_at_its_end(write, typed):
+    write(WRONG + "print('mine', sys.argv)\n")
+    code, out, err = typed("train.py", "--lr", "3", "--strict", "-q")
+    assert code == 0
+    assert out == "mine ['train.py', '--lr', '3', '--strict', '-q']\n"
+    assert err.startswith(LINE)
+    assert err.count(LINE) == 2  # the moment it was certain, and at the end with the lines
+    assert "10 |     loss.backward()\n" in err
+    assert err.endswith(f"\n\n{SUMMARY}1 error found.\n")
+
+
+def test_a_right_job_has_one_line(write, typed):
+    write(RIGHT)
+    assert typed("--strict", "train.py") == (0, "", f"{SUMMARY}no problems found.\n")
+
+
+def test_strict_fails_a_wrong_job(write, typed):
+    write(WRONG)
+    assert typed("--strict", "train.py")[0] == 1
+    assert typed("train.py")[0] == 0
+
+
+def test_quiet_leaves_the_findings(write, typed):
+    write(WRONG)
+    _, out, err = typed("--quiet", "train.py")
+    assert (out, err.count(LINE), "Watched" in err) == ("", 1, False)
+    write(RIGHT)
+    assert typed("-q", "train.py") == (0, "", "")
+
+
+def test_comments_and_settings_count(write, typed):
+    write(MEANT)
+    assert typed("--strict", "train.py") == (0, "", f"{SUMMARY}no problems found.\n")
+    write(WRONG)
+    assert typed("--strict", "--ignore", "INS1", "train.py")[0] == 0
+    assert typed("--strict", "--select=zero-fill", "train.py")[0] == 0
+    assert typed("--strict", "--select", "missing-zero-grad", "train.py")[0] == 1
+    write('[tool.instep]\nper-file-ignores = {"train.py" = ["INS101"]}\n', "pyproject.toml")
+    assert typed("--strict", "train.py")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["json", "sarif", "github"])
+def test_formats_for_programs(name, write, typed):
+    write(WRONG)
+    _, out, _ = typed("--output-format", name, "-q", "train.py")
+    code, printed, _ = typed("--output-format", name, "--output-file=report", "-q", "train.py")
+    assert (code, printed) == (0, "")
+    assert Path("report").read_text() == out
+    if name == "github":
+        assert "::error " in out
+        assert "file=train.py,line=10" in out
+        return
+    [run] = read["runs"] if isinstance(read := json.loads(out), dict) else [{"results": read}]
+    assert {found.get("ruleId") or found["code"] for found in run["results"]} == {"INS101"}
+
+
+def test_text_in_a_file(write, typed):
+    write(WRONG)
+    _, _, err = typed("--output-file", "report.txt", "train.py")
+    report = Path("report.txt").read_text()
+    assert report.startswith(LINE)
+    assert report.endswith("1 error found.\n")
+    assert err.count(LINE) == 1  # the live one
+
+
+def test_pages_and_traces_are_written_by_their_modules(write, typed, monkeypatch):
+    """Held to the call: what they draw is tested where they are."""
+    written = []
+
+    def fake(name, **functions):
+        monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(**functions))
+
+    fake("instep.watching.record_of", record_of=lambda job, **said: said)
+    fake("instep.reports.page", write=lambda *said: written.append(("page", *said)))
+    fake("instep.reports.chrome", write=lambda *said: written.append(("trace", *said)))
+    write("import os\nos.mkdir('away')\nos.chdir('away')\n" + WRONG + "sys.exit(3)\n")
+    here = Path.cwd()
+    code, _, _ = typed("--report", "a.html", "--chrome-trace", "b.json", "train.py", "--lr")
+    os.chdir(here)
+    assert code == 3
+    assert {(kind, path) for kind, _, path in written} == {
+        ("page", str(here / "a.html")),
+        ("trace", str(here / "b.json")),
+    }
+    endings = [record["ending"] for _, record, _ in written]
+    assert endings[:2] == ["running", "running"]
+    assert endings[-2:] == ["failed", "failed"]
+    last = written[-1][1]
+    assert last["command"] == ("train.py", "--lr")
+    assert last["error"] == "exit 3"
+    assert [finding.code for finding in last["findings"]] == ["INS101"]
+
+
+# What is run
+
+
+def test_a_module(write, typed):
+    write("", "package/__init__.py")
+    write(WRONG + "print(__name__, __package__, sys.argv[1:])", "package/__main__.py")
+    code, out, err = typed("--strict", "-m", "package", "-m", "--strict")
+    assert (code, out) == (1, "__main__ package ['-m', '--strict']\n")
+    assert err.startswith("package/__main__.py:10:5: error INS101")
+    assert typed("-mpackage", "x")[1] == "__main__ package ['x']\n"
+
+
+def test_a_script_whose_name_begins_with_a_dash(write, typed):
+    write("print('run')", "-odd.py")
+    assert typed("--", "-odd.py")[1] == "run\n"
+
+
+def test_torch_is_not_imported_before_the_program_does(write):
+    """A program may set variables first that torch reads when it is imported."""
+    write("import sys\nprint('torch' in sys.modules)\n")
+    assert done("train.py") == (
+        0, "False\n", "instep: The program did not import torch: nothing was watched.\n",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ([], "there is nothing to run."),
+        (["--strict"], "there is nothing to run."),
+        (["gone.py"], "'gone.py' cannot be read"),
+        (["-m", "no.such"], "there is no module 'no.such'"),
+        (["-m"], "argument -m: expected one argument"),
+        (["--stirct", "train.py"], "Did you mean --strict?"),
+        (["--select", "nothing", "train.py"], "nothing"),
+        (["--output-file", "train.py", "train.py"], "that is a source file"),
+        (["--report", "no/such/page.html", "train.py"], "its folder is not there"),
+        (["--chrome-trace", ".", "train.py"], "that is a folder"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_runs(words, what, write, typed):
+    write("raise SystemExit('it ran')")
+    code, out, err = typed(*words)
+    assert (code, out) == (2, "")
+    assert what in err
+    assert "it ran" not in err
+
+
+def test_the_page_of_the_command():
+    assert "instep watch" in page("watching")
+
+
+# How it ends
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "said"),
+    [
+        ("sys.exit()", 0, ""),
+        ("sys.exit(7)", 7, ""),
+        ("sys.exit('bye')", 1, "bye\n"),
+        ("raise KeyboardInterrupt", 130, "KeyboardInterrupt\n"),
+        ("1 / 0", 1, "ZeroDivisionError: division by zero\n"),
+        ("loss.backward()", 1, "RuntimeError: Trying to backward through the graph a second"),
+    ],
+)
+def test_an_end_is_the_programs_own(end, code, said, write, typed):
+    write(f"{WRONG}{end}\n")
+    ended, _, err = typed("--strict", "--output-file", "report", "train.py")
+    assert ended == (code or 1)  # strict: the program ended well, and is wrong
+    assert said in err
+    assert "instep/" not in err, "a frame of ours is shown"
+    assert err.endswith(f"{SUMMARY}1 error found.\n")
+    assert Path("report").read_text().startswith(LINE)
+
+
+def test_a_script_that_does_not_parse(write, typed):
+    write("x = (\n")
+    code, _, err = typed("train.py")
+    assert code == 1
+    assert "SyntaxError" in err
+    assert "Traceback" not in err
+
+
+def test_a_fault_of_ours_does_not_stop_the_job(write, typed, monkeypatch):
+    def fail(*_, **__):
+        raise ZeroDivisionError("a mistake of ours")
+
+    write(WRONG + "print('done')\n")
+    monkeypatch.setattr("instep.watching.job.Job.start", fail)
+    code, out, err = typed("train.py")
+    assert (code, out) == (0, "done\n")
+    assert err.count("the watcher failed (ZeroDivisionError: a mistake of ours)") == 1
+
+
+def test_a_report_that_cannot_be_written(write, typed, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    write(WRONG + "print('done')\n")
+    monkeypatch.setattr("instep.commands.watched.put", fail)
+    code, out, err = typed("--output-file", "report", "train.py")
+    assert (code, out) == (0, "done\n")
+    assert "was not written (No space left on device)" in err
+    assert err.endswith("1 error found.\n" + err.partition("1 error found.\n")[2])
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        ("os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
+        ("os._exit(9)", 9),
+    ],
+)
+def test_a_job_that_is_killed_leaves_its_report(end, code, write):
+    write(f"import os, signal\n{WRONG}{end}\nprint('not reached')\n")
+    ended, out, err = done("--output-format=json", "--output-file=report.json", "train.py")
+    assert (ended, out) == (code, "")
+    assert err.startswith(LINE.replace(":10:", ":11:"))
+    assert ("Watched" in err) == (code == -signal.SIGTERM)
+    [found] = json.loads(Path("report.json").read_text())
+    assert (found["code"], found["line"]) == ("INS101", 11)
+    assert sorted(path.name for path in Path().iterdir()) == ["report.json", "train.py"]
+
+
+def test_processes_of_the_job_do_not_report(write):
+    write(
+        RIGHT + "loader = torch.utils.data.DataLoader(range(4), num_workers=1)\n"
+        "print(sum(int(x) for x in loader))\n"
+        "import os, signal\n"
+        "child = os.fork()\n"
+        "if not child:\n    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    code, out, err = done("--output-file=report", "train.py")
+    assert (code, out) == (0, "6\n-15\n")
+    assert err.count("Watched") == 1
+
+
+# Several processes
+
+RANKS = """
+import os
+rank = os.environ["RANK"]
+""" + WRONG.replace("    loss =", "    if rank == '1':\n        optimizer.zero_grad()\n    loss =")
+
+
+def test_one_rank_tells_for_all(write):
+    write(RANKS)
+    common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "1"}
+    words = ("--strict", "--output-file=report", "--output-format=json", "train.py")
+    both = [started(*words, environ={**common, "RANK": rank, "LOCAL_RANK": rank}) for rank in "01"]
+    said = [process.communicate(timeout=60) for process in both]
+    assert [process.returncode for process in both] == [1, 0]
+    assert said[1] == ("", "")
+    assert "Of 2 ranks; updates are counted on rank 0.\n" in said[0][1]
+    [found] = json.loads(Path("report").read_text())
+    assert found["message"].endswith(" (on rank 0)")
+
+
+def test_under_torchrun(write):
+    write(RANKS + "raise SystemExit(5 if rank == '1' else 0)\n")
+    path = os.pathsep.join([SOURCE, os.environ.get("PYTHONPATH", "")])
+    ran = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+         "-m", "instep", "watch", "--output-file=report", "train.py"],
+        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=100,
+        check=False,
+    )  # fmt: skip
+    assert ran.returncode == 1
+    assert "exitcode  : 5" in ran.stderr
+    assert "INS101" in Path("report").read_text()

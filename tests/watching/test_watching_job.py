@@ -1,0 +1,111 @@
+"""`with instep.watch(...)`: what it prints, what it keeps silent about, and how it ends."""
+
+import pytest
+import torch
+from torch import nn
+
+import instep
+from instep.errors import WatchError
+from instep.watching import running
+
+
+def wrong(updates=4):
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(updates):
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+
+
+def meant(updates=4):
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(updates):
+        model(torch.ones(1, 2)).sum().backward()  # instep: ignore[missing-zero-grad] a test
+        optimizer.step()
+
+
+def test_a_finding_is_said_while_the_job_runs(capsys):
+    with instep.watch() as job:
+        wrong()
+        said = capsys.readouterr().err
+        assert said.count("error INS101 missing-zero-grad: ") == 1
+        wrong.__code__  # noqa: B018  # the same place: not said again
+        wrong()
+    assert capsys.readouterr().err.count("INS101") <= 1
+    assert {finding.code for finding in job.findings} == {"INS101"}
+    assert "error" in job.summary()
+
+
+def test_what_shows_at_the_end_is_said_at_the_end(capsys):
+    with instep.watch():
+        wrong(updates=2)
+        assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err.count("INS101") == 1
+
+
+def test_a_quiet_watch_says_nothing(capsys):
+    with instep.watch(live=False) as job:
+        wrong()
+    assert capsys.readouterr() == ("", "")
+    assert len(job.findings) == 1
+
+
+def test_a_comment_silences_at_run_time(capsys):
+    with instep.watch(strict=True) as job:
+        meant()
+    assert job.findings == ()
+    assert capsys.readouterr().err == ""
+    assert job.judge.findings  # it was found
+
+
+def test_strict_raises_at_the_end_of_the_block():
+    with pytest.raises(WatchError) as raised, instep.watch(live=False, strict=True):
+        wrong()
+    assert str(raised.value).startswith("1 error found in what was watched.\n  why:  ")
+    assert "INS101 missing-zero-grad" in raised.value.why
+    assert "# instep: ignore[missing-zero-grad]" in raised.value.fix
+
+
+def test_strict_leaves_an_error_of_the_job_alone():
+    with pytest.raises(ZeroDivisionError), instep.watch(live=False, strict=True):
+        wrong()
+        raise ZeroDivisionError
+
+
+def test_strict_is_silent_about_what_is_right():
+    with instep.watch(live=False, strict=True):
+        pass
+
+
+def test_only_what_is_accepted_counts(capsys):
+    with instep.watch() as job:
+        job.accepts = lambda finding: finding.code != "INS101"
+        wrong()
+    assert job.findings == ()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_watch_that_has_ended_stays_so():
+    job = instep.watch(live=False).start()
+    wrong()
+    assert running.newest() is job
+    job.stop()
+    assert running.newest() is None
+    found = job.findings
+    job.stop()
+    wrong()
+    assert job.findings == found
+
+
+def test_watches_inside_of_one_another():
+    with instep.watch(live=False) as outer:
+        with instep.watch(live=False) as inner:
+            assert running.newest() is inner
+            wrong()
+        assert running.newest() is outer
+        wrong()
+    assert running.newest() is None
+    assert inner.findings
+    assert outer.findings
+    assert outer.series.updates == {"optimizer": 4, "optimizer#2": 4}
