@@ -318,21 +318,35 @@ rank = os.environ["RANK"]
 """ + WRONG.replace("    loss =", "    if rank == '1':\n        optimizer.zero_grad()\n    loss =")
 
 
+# No rank is faster than another by chance: one waits until a file is there.
+WAIT = """
+import pathlib, time
+while not pathlib.Path("go").exists():
+    time.sleep(0.01)
+"""
+
+
 def test_one_rank_tells_for_all(write):
-    write(RANKS)
+    write(f"{RANKS}if rank == '0':{WAIT.replace(chr(10), chr(10) + '    ')}\n")
     common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "1"}
     words = ("--strict", "--output-file=report", "--output-format=json", "train.py")
-    both = [started(*words, environ={**common, "RANK": rank, "LOCAL_RANK": rank}) for rank in "01"]
-    said = [process.communicate(timeout=60) for process in both]
-    assert [process.returncode for process in both] == [1, 0]
-    assert said[1] == ("", "")
-    assert "Of 2 ranks; updates are counted on rank 0.\n" in said[0][1]
+    first, second = (
+        started(*words, environ={**common, "RANK": rank, "LOCAL_RANK": rank}) for rank in "01"
+    )
+    assert second.communicate(timeout=60) == ("", "")
+    Path("go").touch()
+    _, said = first.communicate(timeout=60)
+    assert (first.returncode, second.returncode) == (1, 0)
+    assert "Of 2 ranks; updates are counted on rank 0.\n" in said
     [found] = json.loads(Path("report").read_text())
     assert found["message"].endswith(" (on rank 0)")
 
 
 def test_under_torchrun(write):
-    write(RANKS + "raise SystemExit(5 if rank == '1' else 0)\n")
+    write(
+        f"{RANKS}if rank == '0':\n    open('go', 'w').close()\n{WAIT}"
+        "raise SystemExit(5 if rank == '1' else 0)\n"
+    )
     path = os.pathsep.join([SOURCE, os.environ.get("PYTHONPATH", "")])
     ran = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
