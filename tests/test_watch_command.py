@@ -171,6 +171,15 @@ def test_pages_and_traces_are_written_by_their_modules(write, typed, monkeypatch
     assert [finding.code for finding in last["findings"]] == ["INS101"]
 
 
+def test_a_page_and_a_trace(write, typed):
+    write(WRONG)
+    code, _, err = typed("--report=a.html", "--chrome-trace=b.json", "train.py")
+    assert code == 0
+    assert err.endswith(f"{SUMMARY}1 error found.\n")
+    assert "missing-zero-grad" in Path("a.html").read_text()
+    assert json.loads(Path("b.json").read_text())["traceEvents"]
+
+
 # What is run
 
 

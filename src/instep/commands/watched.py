@@ -7,7 +7,7 @@ import shutil
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from instep import __version__
 from instep.commands.present import described
@@ -22,6 +22,7 @@ from instep.watching.voice import colours, say, summary
 if TYPE_CHECKING:
     import argparse
 
+    from instep.reports.record import Record
     from instep.rules import Finding, Severity
     from instep.watching.job import Job
     from instep.watching.ranks import Ranks
@@ -124,10 +125,12 @@ class Outputs:
             except OSError as error:
                 raise _unwritten(file, error) from error
 
-    def _record(self, job: Job, ending: str) -> Any:
+    def _record(self, job: Job, ending: str) -> Record:
         """Return what pages and traces are drawn from."""
+        from instep.watching.record_of import record_of  # noqa: PLC0415  # it imports torch
+
         program = self._options.script or f"-m {self._options.module}"
-        return import_module("instep.watching.record_of").record_of(
+        return record_of(
             job,
             command=(program, *self._options.arguments),
             ending=ending,
