@@ -82,6 +82,7 @@ class Job:
         self.seam.patches.undo()
         self.book.close()
         with self.seam.safely():
+            self.sampler.close()
             self.stream.finish()
             self.judge.look(last=True)
 

@@ -45,7 +45,7 @@ def install(seam: Seam) -> None:
             state["closure"] = callable(closure)
             recorder.noticed()
             name = recorder.optimizer(optimizer)
-            recorder.sampler.before_step(optimizer, name)
+            recorder.sampler.before_step(optimizer, name, recorder.since.get(name))
 
     def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         del args, kwargs
