@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch.nn import Parameter
 
     from instep.trace import Place
-    from instep.watching.book import Book, Held
+    from instep.watching.book import Book, Held, Touched
     from instep.watching.gauges import Gauges
 
 _COARSE = frozenset({torch.bfloat16, torch.float16})
@@ -37,7 +37,7 @@ class LowPrecision:
     def __init__(self, book: Book, gauges: Gauges) -> None:
         self._book = book
         self._gauges = gauges
-        self._known = -1  # parameters in the book when one was chosen
+        self._looked: Touched | None = None  # what one was chosen from
         self._held: Held | None = None
         self._owner: Any = None  # its optimizer, as a weak reference
         self._handle: Any = None
@@ -50,10 +50,12 @@ class LowPrecision:
 
     def before_backward(self, *, is_due: bool) -> None:
         """Begin to measure a window, or see whether the sum is still autograd's alone."""
-        if self._handle is None and not is_due:
+        if self._held is None or (self._handle is None and not is_due):
             return
-        parameter = self._parameter()
+        parameter = self._held.parameter
         if parameter is None:
+            self._end()
+            self._held, self._looked = None, None
             return
         if self._handle is None:
             self._begin(parameter)
@@ -62,11 +64,14 @@ class LowPrecision:
         elif self._left is not None and self._left != _state(parameter.grad):
             self._end()
 
-    def after_backward(self) -> None:
-        """Compare the two sums."""
-        if self._handle is None:
+    def after_backward(self, touched: Touched) -> None:
+        """Compare the two sums; in the beginning, choose whose."""
+        if self._held is None and self._looked is not touched:
+            self._looked = touched
+            self._choose(touched)
+        if self._handle is None or self._held is None:
             return
-        parameter = self._parameter()
+        parameter = self._held.parameter
         grad = None if parameter is None else parameter.grad
         if grad is None or self._total is None or grad.layout is not torch.strided:
             self._end()
@@ -124,22 +129,16 @@ class LowPrecision:
             self._handle.remove()
         self._handle, self._total, self._left, self._error = None, None, None, None
 
-    def _parameter(self) -> Parameter | None:
-        """Return the largest parameter in low precision that an optimizer holds."""
-        found = None if self._held is None else self._held.parameter
-        if found is not None or self._known == len(self._book.parameters):
-            return found
-        self._end()
-        self._errors.clear()
-        self._known = len(self._book.parameters)
+    def _choose(self, touched: Touched) -> None:
+        """Take the largest parameter in low precision that gets gradients and is trained."""
         if _is_spread():
-            return None  # ranks add theirs to the sum
-        candidates = [held for held in self._book.parameters.values() if self._fits(held)]
-        self._held = max(candidates, key=_size, default=None)
-        if self._held is None:
-            return None
-        self._owner = next(iter(self._book.owners(self._held)))
-        return self._held.parameter
+            return  # ranks add theirs to the sum
+        held = (self._book.parameters.get(key) for key in touched.keys)
+        fitting = [one for one in held if one is not None and self._fits(one)]
+        self._held = max(fitting, key=_size, default=None)
+        if self._held is not None:
+            self._owner = next(iter(self._book.owners(self._held)))
+            self._errors.clear()
 
     def _fits(self, held: Held) -> bool:
         parameter = held.parameter

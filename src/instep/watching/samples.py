@@ -82,7 +82,7 @@ class Sampler:
         """Look at what the gradients went into."""
         self.kept.after_backward(place)
         self.foreign.after_backward(touched, place)
-        self.lowprecision.after_backward()
+        self.lowprecision.after_backward(touched)
 
     # Step
 
