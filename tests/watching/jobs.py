@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -15,11 +16,13 @@ def run(source: str, *, watched: bool = True, seed: int = 0, **names: Any) -> An
     code = compile(source, "train.py", "exec")
     torch.manual_seed(seed)
     job = instep.Job()
-    if watched:
-        with job:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # small tensors: more threads only wait for each other
+    try:
+        with job if watched else nullcontext():
             exec(code, left)  # noqa: S102  # it is the test's own
-    else:
-        exec(code, left)  # noqa: S102
+    finally:
+        torch.set_num_threads(threads)
     job.left = left
     assert job.seam.faults == []
     return job
@@ -37,7 +40,7 @@ def found(job: Any) -> list[tuple[str, int]]:
 
 def hooks(model: torch.nn.Module) -> int:
     """Count the hooks on a model and its parameters."""
-    count = sum(len(module._forward_pre_hooks) for module in model.modules())  # noqa: SLF001
+    count = sum(len(module._forward_pre_hooks) for module in model.modules())
     for parameter in model.parameters():
         for kind in ("_backward_hooks", "_post_accumulate_grad_hooks"):
             count += len(getattr(parameter, kind) or ())

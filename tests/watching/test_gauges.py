@@ -58,9 +58,9 @@ def test_a_finding_is_told_once_and_keeps_the_latest_number():
 
 
 def _current():
-    import gc  # noqa: PLC0415
+    import gc
 
-    from instep.watching.job import Job  # noqa: PLC0415
+    from instep.watching.job import Job
 
     return next(
         thing for thing in gc.get_objects() if type(thing) is Job and thing.seam.patches._undo

@@ -4,9 +4,10 @@ import torch
 from tests.watching.jobs import found, gauges, hooks, run
 
 LOOP = """
-model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 4)).to({dtype})
+parts = torch.nn.Linear(8, 8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 4)
+model = torch.nn.Sequential(*parts).to({dtype})
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for update in range(4):
+for update in range(3):
     optimizer.zero_grad({clear})
     for micro in range({micro}):
         loss = model(torch.rand(8, 8, dtype={dtype})).square().mean() / {micro}
@@ -17,7 +18,7 @@ for update in range(4):
 """
 
 
-def job(dtype="torch.bfloat16", micro=128, clear="", within="pass", before="pass", **more):
+def job(dtype="torch.bfloat16", micro=64, clear="", within="pass", before="pass", **more):
     source = LOOP.format(dtype=dtype, micro=micro, clear=clear, within=within, before=before)
     return run(source, **more)
 
@@ -40,7 +41,7 @@ for update in range(2):
     told = gauges(run(source))["accumulation-error"]
     true = left["parts"].float().sum(0)
     error = (left["grad"].float() - true).norm() / true.norm()
-    assert error > 0.02
+    assert error > 0.01
     assert told.value == pytest.approx(float(error), rel=1e-5)
     assert told.subject == "parameter 0"
     assert told.place.line == 11
@@ -74,7 +75,7 @@ def test_a_sum_that_somebody_else_changes_is_not_measured():
 
 
 def test_few_additions_are_not_told():
-    assert ("INS309", 11) not in found(job(micro=4))
+    assert ("INS309", 12) not in found(job(micro=4))
 
 
 def test_bits_and_hooks():

@@ -1,4 +1,4 @@
-"""Every rule that only a running job can break: its wrong example is found, its right one is not."""
+"""Rules that only a running job shows: the wrong example is found, the right one is not."""
 
 import pytest
 

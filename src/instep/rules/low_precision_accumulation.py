@@ -39,12 +39,12 @@ SEEN = "watch"
 BAD = """\
 import torch
 
-model = torch.nn.Linear(64, 64, dtype=torch.bfloat16)
+model = torch.nn.Linear(16, 16, dtype=torch.bfloat16)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for update in range(12):
+for update in range(4):
     optimizer.zero_grad()
     for micro in range(256):
-        x = torch.rand(8, 64, dtype=torch.bfloat16)
+        x = torch.rand(8, 16, dtype=torch.bfloat16)
         loss = model(x).square().mean() / 256
         loss.backward()
     optimizer.step()  # <- here
@@ -53,12 +53,12 @@ for update in range(12):
 GOOD = """\
 import torch
 
-model = torch.nn.Linear(64, 64)
+model = torch.nn.Linear(16, 16)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for update in range(12):
+for update in range(4):
     optimizer.zero_grad()
     for micro in range(256):
-        x = torch.rand(8, 64)
+        x = torch.rand(8, 16)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             loss = model(x).square().mean() / 256
         loss.backward()

@@ -27,6 +27,8 @@ _RATIOS = 32
 """Measured updates over which the ratio is taken: single ones mean nothing."""
 _VANISHING = 1e-6
 """A ratio that is told only where no schedule explains it."""
+_LOW = 0.01
+"""Of a schedule's highest rate: below that its updates say nothing."""
 
 
 class _Weight(NamedTuple):
@@ -112,11 +114,14 @@ class Ratios:
 def usual_ratio(latest: list[tuple[float, float | None]], highest: float | None) -> float | None:
     """Return the usual ratio of the latest updates, each with its learning rate.
 
-    Updates that are small because a schedule makes them so are compared with its highest rate, and
-    while it still rises nothing is known. None as well where single updates do all of the work.
+    Updates that are small because a schedule makes them so are compared with its highest rate; far
+    below that, or while it still rises, nothing is known. None as well where single updates do all
+    of the work.
 
-    >>> usual_ratio([(1e-9, 0.1)] * 3, 0.1), usual_ratio([(1e-9, 1e-7)] * 3, 0.1)
-    (1e-09, 0.001)
+    >>> usual_ratio([(1e-9, 0.1)] * 3, 0.1), usual_ratio([(1e-9, 0.01)] * 3, 0.1)
+    (1e-09, 1e-08)
+    >>> usual_ratio([(1e-9, 1e-7)] * 3, 0.1) is None
+    True
     >>> usual_ratio([(1e-9, 1e-7), (2e-9, 2e-7)], 2e-7) is None  # it warms up
     True
     >>> usual_ratio([(0.0, 0.1), (0.0, 0.1), (0.2, 0.1)], 0.1) is None
@@ -129,8 +134,10 @@ def usual_ratio(latest: list[tuple[float, float | None]], highest: float | None)
     rates = [rate for _, rate in latest if rate is not None]
     if max(ratios) >= _VANISHING or len(rates) < len(latest) or rates[-1] > rates[0]:
         return None
-    working = [(ratio, rate) for ratio, rate in latest if rate]
-    if not working or not highest:
+    if not highest:
+        return None
+    working = [(ratio, rate) for ratio, rate in latest if rate and rate >= _LOW * highest]
+    if not working:
         return None
     return median(ratio * highest / rate for ratio, rate in working)
 
