@@ -1,6 +1,9 @@
+import gc
+
 from instep.rules.registry import rulebook
 from instep.trace import Place
 from instep.watching.gauges import Gauges
+from instep.watching.job import Job
 from tests.watching.jobs import run
 
 
@@ -58,10 +61,6 @@ def test_a_finding_is_told_once_and_keeps_the_latest_number():
 
 
 def _current():
-    import gc
-
-    from instep.watching.job import Job
-
     return next(
         thing for thing in gc.get_objects() if type(thing) is Job and thing.seam.patches._undo
     )

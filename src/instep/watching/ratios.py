@@ -118,8 +118,8 @@ def usual_ratio(latest: list[tuple[float, float | None]], highest: float | None)
     below that, or while it still rises, nothing is known. None as well where single updates do all
     of the work.
 
-    >>> usual_ratio([(1e-9, 0.1)] * 3, 0.1), usual_ratio([(1e-9, 0.01)] * 3, 0.1)
-    (1e-09, 1e-08)
+    >>> usual_ratio([(1e-8, 0.5)] * 3, 0.5), usual_ratio([(1e-8, 0.25)] * 3, 0.5)
+    (1e-08, 2e-08)
     >>> usual_ratio([(1e-9, 1e-7)] * 3, 0.1) is None
     True
     >>> usual_ratio([(1e-9, 1e-7), (2e-9, 2e-7)], 2e-7) is None  # it warms up
