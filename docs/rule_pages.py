@@ -15,7 +15,7 @@ from instep.check.judge import judge
 from instep.check.problems import Diagnostic
 from instep.check.sources import units_from_bytes
 from instep.commands.explain import rule_page
-from instep.rules.registry import rulebook
+from instep.rules.registry import rulebook, watched
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -33,7 +33,9 @@ FAMILIES = {
 }
 ABOUT = (
     "Each page tells what happens to the update, why, how to mend it and when it is fine; "
-    "`instep explain NAME` shows it in the terminal. The severity is that of the worst case."
+    "`instep explain NAME` shows it in the terminal. The severity is that of the worst case. What "
+    "`instep check` reads in source, `instep watch` sees in a running job as well; some mistakes "
+    "only a running job can show."
 )
 MARK = "  # <- here"
 
@@ -86,7 +88,7 @@ def output(source: str) -> str:
 def index(book: dict[str, ModuleType]) -> str:
     """Return the list of all rules by family."""
     parts = [
-        "# Rules of `instep check`",
+        "# Rules",
         ABOUT,
     ]
     for family, title in FAMILIES.items():
@@ -118,6 +120,8 @@ def write(root: Path = ROOT) -> list[Path]:
 
 def _fix(rule: ModuleType) -> str:
     """Say what the fix does to the rule's own example."""
+    if rule.CODE in watched():
+        return "Seen by `instep watch` alone: it takes a running job to measure it."
     if not hasattr(rule, "mend"):
         return "No automatic fix."
     units = units_from_bytes(rule.BAD.encode(), "train.py")
@@ -139,11 +143,12 @@ def _table(codes: list[str], folder: str) -> str:
             f"[{book[code].NAME}]({folder}/{book[code].NAME}.md)",
             book[code].SEVERITY.word,
             "yes" if hasattr(book[code], "mend") else "",
+            "watch" if code in watched() else "check, watch",
             book[code].SUMMARY,
         ]
         for code in codes
     ]
-    return table(["code", "name", "severity", "fix", "what is wrong"], rows)
+    return table(["code", "name", "severity", "fix", "seen by", "what is wrong"], rows)
 
 
 def _text(path: Path) -> str | None:

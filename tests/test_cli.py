@@ -17,7 +17,7 @@ from instep.cli import main
 from instep.commands import parser
 from instep.explain import page, topics
 from instep.reports import FORMATS
-from instep.rules.registry import names, rulebook
+from instep.rules.registry import names, rulebook, watched
 from instep.symptoms import SYMPTOMS
 from tests.check import fakes
 
@@ -105,7 +105,8 @@ def test_json(tree, typed):
 def test_sarif_and_github(tree, typed):
     tree(a_py=LOOP)
     run = json.loads(typed("--output-format", "sarif")[1])["runs"][0]
-    assert {rule["id"] for rule in run["tool"]["driver"]["rules"]} == set(rulebook())
+    described = {rule["id"] for rule in run["tool"]["driver"]["rules"]}
+    assert described == set(rulebook()) - watched()  # what the checker can find
     assert [result["ruleId"] for result in run["results"]] == ["INS302"]
     assert typed("--output-format", "github")[1].startswith("::error file=a.py,line=3,col=5,")
 
@@ -535,6 +536,17 @@ def test_the_list_of_rules(capsys):
     rows = json.loads(shown(capsys, "rules", "--output-format", "json")[1])
     assert [(row["code"], row["name"]) for row in rows] == list(names().items())
     assert all(row["severity"] in {"info", "warning", "error"} for row in rows)
+    alone = {row["code"] for row in rows if row["seen_by"] == ["watch"]}
+    assert alone == watched()
+    assert {line.split()[0] for line in out.splitlines() if "  watch  " in line} == watched()
+    assert all(row["seen_by"] == ["check", "watch"] for row in rows if row["code"] not in alone)
+
+
+def test_rules_that_only_a_running_job_shows_may_be_named(tree, typed):
+    tree(a_py="f()  # instep: ignore[nonfinite-step]\ng()  # noqa: INS605\n")
+    assert typed("--select", "INS505,memory-growth,INS001", "a.py")[0] == 0
+    assert typed("--ignore", "ranks-disagree", "a.py")[0] == 0
+    assert json.loads(typed("--output-format", "json", "a.py")[1]) == []
 
 
 def test_the_hooks_call_what_there_is():

@@ -47,6 +47,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
             Cause("step-without-backward", "The step has no gradients to work with."),
             Cause("parameters-not-in-optimizer", "What should learn is not given to an optimizer."),
             Cause("replaced-parameters", "The optimizer updates tensors that the model has lost."),
+            Cause("parameter-without-gradient", "No gradient reaches what should learn."),
+            Cause("vanishing-or-exploding-update", "Updates are too small for the weights."),
             Cause(
                 "wrong-optimizer-cleared", "One optimizer drowns in gradients of the other's loss."
             ),
@@ -67,6 +69,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
                 "unscaled-accumulation", "The update is n times too large for the learning rate."
             ),
             Cause("scaler-bypassed", "The step uses gradients multiplied by the loss scale."),
+            Cause("vanishing-or-exploding-update", "Updates are too large for the weights."),
             Cause("clip-inside-window", "Clipping a partial sum does not bound the update."),
         ),
     ),
@@ -101,7 +104,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
                 "grad-may-be-none", "Clearing sets .grad to None; unused parameters never get one."
             ),
             Cause("cleared-before-step", "It is read after it was cleared."),
-            Cause("parameters-not-in-optimizer", "A part of the model never gets a gradient."),
+            Cause("parameter-without-gradient", "A part of the model never gets a gradient."),
+            Cause("parameters-not-in-optimizer", "Its gradient is nobody's to clear or to use."),
         ),
     ),
     Symptom(
@@ -121,6 +125,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "oom cuda memory error allocate ran runs exceeded",
         (
             Cause("loss-graph-kept", "A kept loss keeps the whole graph behind it."),
+            Cause("memory-growth", "Something keeps the graph of every iteration."),
             Cause("zero-fill", "Gradients stay allocated between the updates."),
             Cause("split", "A batch that does not fit can be cut without changing its update."),
             Cause("coupled-loss-split", "Not every loss may be cut: this says which."),
@@ -131,6 +136,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "leak leaks growing increases usage ram gpu epoch step until crash",
         (
             Cause("loss-graph-kept", "A sum or list of losses keeps the graph of every iteration."),
+            Cause("memory-growth", "Predictions, features or a cache keep it: watch the job."),
             Cause("kept-gradients", "Gradients that are kept are memory that is kept."),
         ),
     ),
@@ -157,6 +163,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
             Cause("batchnorm-in-window", "BatchNorm sees micro-batches, not the batch."),
             Cause("coupled-loss-split", "The loss compares samples that are now apart."),
             Cause("clip-inside-window", "Each micro-batch is clipped, not their sum."),
+            Cause("low-precision-accumulation", "A sum in bfloat16 loses what is added to it."),
             Cause("verify", "instep.verify measures whether splitting changes your gradient."),
         ),
     ),
@@ -180,6 +187,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
             Cause("unscaled-backward", "fp16 gradients underflow without the loss scale."),
             Cause("clip-before-unscale", "The clip works on scaled gradients."),
             Cause("double-unscale", "unscale_() twice in one window is an error on the GPU."),
+            Cause("nonfinite-step", "An update was made with gradients that are not finite."),
             Cause("non-finite", "How windows treat gradients that are not finite."),
         ),
     ),
@@ -222,6 +230,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "same discriminator generator",
         (
             Cause("parameters-not-in-optimizer", "Nobody gave its parameters to an optimizer."),
+            Cause("parameter-without-gradient", "It is cut off from the loss."),
             Cause("replaced-parameters", "It was replaced after the optimizer was built."),
             Cause("wrong-optimizer-cleared", "Its optimizer's gradients are cleared by the other."),
             Cause("step-without-backward", "Its optimizer steps, but no loss reaches it."),
@@ -240,6 +249,24 @@ SYMPTOMS: tuple[Symptom, ...] = (
         "a FutureWarning about torch.cuda.amp",
         "deprecated deprecation futurewarning torch.cuda.amp autocast gradscaler",
         (Cause("deprecated-cuda-amp", "torch.amp has the same, for every device."),),
+    ),
+    Symptom(
+        "NaN in the weights",
+        "nan parameters become loss turns inf infinite all outputs",
+        (
+            Cause("nonfinite-step", "A step used a gradient that was NaN or infinite."),
+            Cause("scaler-bypassed", "Nobody looks for infinite gradients before the step."),
+            Cause("empty-window", "A mean over nothing is NaN."),
+        ),
+    ),
+    Symptom(
+        "ranks train different models",
+        "ddp distributed rank ranks diverge desync out of sync different weights gpus nodes "
+        "checkpoint torchrun",
+        (
+            Cause("ranks-disagree", "Their weights or their numbers of updates are not the same."),
+            Cause("sync-every-micro-batch", "no_sync belongs around all but the last backward."),
+        ),
     ),
     Symptom(
         "resuming gives another result",

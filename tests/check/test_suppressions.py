@@ -157,6 +157,12 @@ def test_rules_that_did_not_run_are_not_called_unused():
     assert len(applied(text).unused) == 3
 
 
+def test_rules_of_a_running_job_are_not_called_unused():
+    text = "f()  # instep: ignore[nonfinite-step, zero-fill]\ng()  # noqa: INS505\n"
+    [unused] = suppress(unit_of(text), (), {**RULES, "INS505": "nonfinite-step"}).unused
+    assert "zero-fill" in unused.message
+
+
 def test_misspelled_directives():
     [unused] = applied("f()  # instep: ignroe[zero-fill]\n").unused
     assert "Did you mean 'ignore'?" in unused.message

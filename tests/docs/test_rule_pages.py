@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from docs import rule_pages
-from instep.rules.registry import names, rulebook
+from instep.rules.registry import names, rulebook, watched
 
 
 def test_the_files_are_current():
@@ -21,6 +21,14 @@ def test_every_rule_has_a_page_and_a_line_in_every_list():
         assert f"| {code} | [{name}](docs/rules/{name}.md) |" in readme
 
 
+def test_the_lists_say_who_sees_what():
+    index = rule_pages.files()[Path("docs/rules/README.md")]
+    rows = [line.split(" | ") for line in index.splitlines() if line.startswith("| INS")]
+    seen = {row[0].removeprefix("| "): row[4] for row in rows}
+    assert {code for code, who in seen.items() if who == "watch"} == watched()
+    assert {who for code, who in seen.items() if code not in watched()} == {"check, watch"}
+
+
 def test_every_rule_is_of_a_family():
     assert {code[:4] for code in rulebook()} == set(rule_pages.FAMILIES)
 
@@ -31,6 +39,7 @@ def test_every_rule_is_of_a_family():
         ("INS101", "Severity: error. Mended by `instep check --fix`: clear"),
         ("INS103", "Severity: warning. Mended by `instep check --fix --unsafe-fixes`: "),
         ("INS203", "Severity: warning. No automatic fix."),
+        ("INS505", "Severity: error. Seen by `instep watch` alone"),
     ],
 )
 def test_a_page_says_how_bad_it_is_and_who_mends_it(code, says):

@@ -1,7 +1,7 @@
 import pytest
 
 from instep.rules import clip_before_unscale as rule
-from instep.trace import Created, GradEdited, Opaque, Unscale
+from instep.trace import Created, GradEdited, Measured, Opaque, Unscale
 from tests.rules.lines import (
     MANAGED,
     SCALER,
@@ -72,3 +72,14 @@ OFF = Created("scaler", "scaler", {"enabled": False})
 )
 def test_silent(events):
     assert judged(rule, *events) == {}
+
+
+def test_a_running_job_has_the_scale():
+    events = [SCALER, scaled(), clip(), scaler_step(), update()]
+    gauge = Measured(None, "loss-scale", 65536.0, "times", "scaler")
+    assert judged(rule, *events, gauge)[20][1] == (
+        "this clip saw gradients of `optimizer` that are 65,536× too large: they are still "
+        "multiplied by the loss scale."
+    )
+    one = Measured(None, "loss-scale", 1.0, "times", "scaler")
+    assert judged(rule, *events, one) == judged(rule, *events)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from instep.rules import Severity
-from instep.trace import Created
+from instep.trace import Created, Measured
 from tests.rules.loops import (
     ENGINE,
     JOB,
@@ -126,3 +126,13 @@ UNKNOWN = {
 @pytest.mark.parametrize("events", [*RIGHT.values(), *UNKNOWN.values()], ids=[*RIGHT, *UNKNOWN])
 def test_silent(events):
     assert found(CODE, events) == []
+
+
+def test_a_running_job_has_the_number():
+    gauge = Measured(("sgd",), "backwards-in-gradient", 1037.0, "backwards")
+    other = Measured(("adam",), "backwards-in-gradient", 5.0, "backwards")
+    says = only(CODE, [*plain([backward(), step()]), other, gauge]).message
+    assert says.endswith("earlier batches (gradients from 1,037 batches were in the latest one).")
+    says = only(CODE, [*plain([backward(), backward(), step()]), gauge]).message
+    assert "gradients from 1,037 backwards were in" in says
+    assert only(CODE, [*plain([backward(), step()]), other]).message.endswith("earlier batches.")

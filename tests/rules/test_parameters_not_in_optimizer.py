@@ -1,7 +1,7 @@
 import pytest
 
 from instep.rules import parameters_not_in_optimizer as rule
-from instep.trace import Created, Mode, Opaque, Rebound
+from instep.trace import Created, Measured, Mode, Opaque, Rebound
 from tests.rules.lines import at, backward, judged, one, step, zero
 
 
@@ -93,3 +93,41 @@ HELD = optimizer("decoder")
 )  # fmt: skip
 def test_silent(events):
     assert judged(rule, *events) == {}
+
+
+def foreign(subject, size=4_100_000.0, line=10):
+    return at(line, Measured(None, "foreign-gradients", size, "bytes", subject))
+
+
+GROWING = Measured(None, "foreign-backwards", 38.0, "backwards")
+
+
+@pytest.mark.parametrize("growing", [True, False])
+def test_a_part_of_a_trained_model_in_a_running_job(growing):
+    events = [
+        model("model"),
+        optimizer("model"),
+        *loop("model"),
+        foreign("12 parameters of `model.head`"),
+    ]
+    says = judged(rule, *events, *([GROWING] if growing else []))[10]
+    verb = "grow" if growing else "are computed"
+    message = (
+        "12 parameters of `model.head` are in no optimizer: 4.1 MB of gradients "
+        f"{verb} and are never used."
+    )
+    assert says == ("warning", message)
+
+
+def test_a_model_that_is_not_trained_at_all_is_nobodys_in_a_running_job():
+    events = [model("model"), optimizer("model"), *loop("model")]
+    assert judged(rule, *events, foreign("12 parameters of `critic`")) == {}
+    assert judged(rule, *events, foreign("some names")) == {}
+
+
+def test_a_model_left_out_has_its_number_in_a_running_job():
+    events = [*BOTH, optimizer("decoder"), *loop(), foreign("1 parameter of `encoder`", 900.0)]
+    message = "1 parameter of `encoder` is in no optimizer: 900 bytes of gradients are computed"
+    assert judged(rule, *events)[10][1].startswith(message)
+    elsewhere = [*events[:-1], foreign("1 parameter of `encoder`", line=99)]
+    assert judged(rule, *elsewhere)[10][1].startswith("`encoder` is held by no optimizer")

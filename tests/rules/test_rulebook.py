@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from instep.rules import Severity
-from instep.rules.registry import names, rulebook
+from instep.rules.registry import names, rulebook, watched
 from instep.rules.view import View
 from instep.trace import Trace
 
@@ -20,10 +20,13 @@ TABLE = {
     "INS301": "clip-inside-window", "INS302": "clip-after-step", "INS303": "clip-before-unscale",
     "INS304": "scaler-without-update", "INS305": "scaler-bypassed",
     "INS306": "unscaled-backward", "INS307": "double-unscale", "INS308": "deprecated-cuda-amp",
+    "INS309": "low-precision-accumulation",
     "INS401": "scheduler-before-step", "INS402": "scheduler-per-micro-batch",
     "INS501": "grad-may-be-none", "INS502": "parameters-not-in-optimizer",
-    "INS503": "replaced-parameters", "INS601": "loss-graph-kept", "INS602": "zero-fill",
-    "INS603": "sync-every-micro-batch", "INS604": "train-mode-lost",
+    "INS503": "replaced-parameters", "INS504": "parameter-without-gradient",
+    "INS505": "nonfinite-step", "INS506": "vanishing-or-exploding-update",
+    "INS601": "loss-graph-kept", "INS602": "zero-fill", "INS603": "sync-every-micro-batch",
+    "INS604": "train-mode-lost", "INS605": "memory-growth", "INS606": "ranks-disagree",
 }  # fmt: skip
 RULES = list(rulebook().values())
 MARK = "# <- here"
@@ -33,6 +36,13 @@ def test_codes_and_names_are_those_of_the_table():
     assert names() == TABLE
     assert list(names()) == sorted(names())
     assert names() == {code: rule.NAME for code, rule in rulebook().items()}
+
+
+def test_what_only_a_running_job_shows_is_known():
+    assert watched() == {"INS309", "INS504", "INS505", "INS506", "INS605", "INS606"}
+    assert watched() == {code for code, rule in rulebook().items() if hasattr(rule, "SEEN")}
+    assert all(rulebook()[code].SEEN == "watch" for code in watched())
+    assert not any(hasattr(rulebook()[code], "mend") for code in watched())
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.NAME)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from instep.check.config import did_you_mean
 from instep.rules.finding import Edit, Finding, Fix, Severity
+from instep.rules.registry import watched
 from instep.rules.silencing import first_lines, hits, read_comments
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ def _unused(
             code = codes.get(name.lower())
             if (comment, name) in used or (code is not None and code not in checked):
                 continue
+            if code in watched():
+                continue  # it may be in use while the job runs
             if code is None and comment.is_noqa and not name.upper().startswith("INS"):
                 continue  # another tool's
             says = f"{name} is not reported here."

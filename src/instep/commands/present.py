@@ -201,11 +201,12 @@ def described(name: str) -> Options:
     if name != "sarif":
         return Options(version=__version__)
     from instep.commands.explain import rule_page  # noqa: PLC0415  # loaded where it is used
-    from instep.rules.registry import rulebook  # noqa: PLC0415
+    from instep.rules.registry import rulebook, watched  # noqa: PLC0415
 
     rules = tuple(
         RuleInfo(code, rule.NAME, rule.SUMMARY, rule.SEVERITY, rule_page(code))
         for code, rule in rulebook().items()
+        if code not in watched()  # the checker does not look for these
     )
     return Options(rules=rules, version=__version__)
 

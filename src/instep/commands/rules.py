@@ -6,7 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from instep.rules.registry import rulebook
+from instep.rules.registry import rulebook, watched
 
 if TYPE_CHECKING:
     import argparse
@@ -23,6 +23,7 @@ def run(options: argparse.Namespace) -> int:
                 "severity": rule.SEVERITY.word,
                 "summary": rule.SUMMARY,
                 "is_fixable": hasattr(rule, "mend"),
+                "seen_by": ["watch"] if code in watched() else ["check", "watch"],
             }
             for code, rule in book.items()
         ]
@@ -31,6 +32,9 @@ def run(options: argparse.Namespace) -> int:
     width = max((len(rule.NAME) for rule in book.values()), default=0)
     for code, rule in book.items():
         fix = "fix" if hasattr(rule, "mend") else "   "
+        seen = "watch" if code in watched() else "     "
         severity = f"{rule.SEVERITY.word:<7}"
-        sys.stdout.write(f"{code} {rule.NAME:<{width}}  {severity}  {fix}  {rule.SUMMARY}\n")
+        sys.stdout.write(
+            f"{code} {rule.NAME:<{width}}  {severity}  {fix}  {seen}  {rule.SUMMARY}\n"
+        )
     return 0

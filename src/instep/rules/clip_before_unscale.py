@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from instep.rules.finding import Severity
 from instep.rules.mending import evidence
 from instep.rules.moving import inserts, moves
-from instep.rules.reading import distinct, is_hidden, is_managed, only_measures
+from instep.rules.reading import distinct, is_hidden, is_managed, measured, only_measures
 from instep.rules.scaler_names import unscaling
 from instep.rules.scaling import may_scale, scaler_of
 from instep.rules.view import report, spelled
@@ -94,7 +94,7 @@ def _judge(view: View, window: WindowRecord) -> Iterator[Finding | None]:
         yield report(
             sys.modules[__name__],
             clip,
-            _message(window, clip),
+            _message(view, window, clip),
             related=[
                 (scaled[-1], "scaled here"),
                 *((unscale, "unscaled here, too late") for unscale in unscales),
@@ -109,7 +109,14 @@ def _in_gradients(events: Sequence[Event]) -> Sequence[Event]:
     return events[after[-1] :] if after else events
 
 
-def _message(window: WindowRecord, clip: Clip) -> str:
+def _message(view: View, window: WindowRecord, clip: Clip) -> str:
+    scales = {event.subject: event.value for event in measured(view, "loss-scale")}
+    scale = scales.get(scaler_of(window)) or next(iter(scales.values()), None)
+    if scale is not None and scale > 1:
+        return (
+            f"this clip saw gradients of `{spelled(window.optimizer)}` that are {scale:,.6g}× too "
+            "large: they are still multiplied by the loss scale."
+        )
     limit = "" if clip.limit is None else f" to {clip.limit:g}"
     return (
         f"the gradients of `{spelled(window.optimizer)}` are clipped{limit} while they are still "

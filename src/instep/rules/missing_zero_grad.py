@@ -23,10 +23,10 @@ from instep.rules.finding import Severity
 from instep.rules.mending import evidence, meeting, optimizer_name
 from instep.rules.moving import inserts, moves
 from instep.rules.patches import piecewise
-from instep.rules.reading import distinct
+from instep.rules.reading import distinct, measured
 from instep.rules.stale import Stale, stale_updates
 from instep.rules.view import report
-from instep.trace import Backward, Step, Zero
+from instep.trace import Backward, Drawn, Step, Zero
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,16 +90,17 @@ def _report(view: View, same: list[Stale]) -> Finding | None:
     if not repeats and (function or "").rpartition(".")[2].startswith("test"):
         return None  # a test steps to see something change, whatever is in the gradients
     name = quoted(stale.optimizer for stale in same)
+    number = _number(view, first)
     if all(stale.is_never_cleared for stale in same):
         verb = "are" if " and " in name else "is"  # several may have one name
         message = (
             f"{name} {verb} never cleared: every update also contains the gradients of all "
-            "earlier batches."
+            f"earlier batches{number}."
         )
     else:
         message = (
             f"{name} steps more often than it is cleared: an update also contains the gradients "
-            "that the updates before it have used."
+            f"that the updates before it have used{number}."
         )
     clears = (zero for zero in view.trace.of(Zero) if first.optimizer in (zero.optimizers or ()))
     clear = next(clears, None)
@@ -115,6 +116,22 @@ def _report(view: View, same: list[Stale]) -> Finding | None:
             *([] if clear is None else [clear]),
         ],
     )
+
+
+def _number(view: View, stale: Stale) -> str:
+    """Say how much was in the latest update, where a running job has counted it."""
+    counts = (
+        event.value
+        for event in measured(view, "backwards-in-gradient")
+        if event.optimizers == (stale.optimizer,)
+    )
+    count = next(counts, None)
+    if count is None:
+        return ""
+    drawn = sum(event.of is None for event in stale.window.of(Drawn))
+    # One backward for each batch: then people count batches.
+    what = "batches" if drawn == len(stale.window.kept) else "backwards"
+    return f" (gradients from {count:,.0f} {what} were in the latest one)"
 
 
 def mend(finding: Finding, source: Source) -> Iterator[Fix]:

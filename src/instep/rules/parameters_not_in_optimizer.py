@@ -20,7 +20,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from instep.rules.finding import Severity
-from instep.rules.reading import distinct, is_part, names
+from instep.rules.reading import distinct, is_part, measured, names
 from instep.rules.view import report, spelled
 from instep.trace import Backward, Created, Mode, Opaque, Rebound, Step
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from instep.rules.finding import Finding
     from instep.rules.view import View
+    from instep.trace import Measured
 
 CODE = "INS502"
 NAME = "parameters-not-in-optimizer"
@@ -66,6 +67,7 @@ _GUIDE = re.compile(
     r"vgg|lpips|percept|inception|teacher|target|reward|(?<![a-z])(?:ema|clip|ref)(?![a-z])",
     re.IGNORECASE,
 )
+_TOLD = re.compile(r"([\d,]+ parameters?) of `([^`]+)`")
 
 
 def judge(view: View) -> Iterator[Finding]:
@@ -73,7 +75,36 @@ def judge(view: View) -> Iterator[Finding]:
     held = _held(view)
     if held is None or any(isinstance(event, Opaque) for event in view.events):
         return
-    yield from distinct(_judge(view, held))
+    yield from distinct([*_judge(view, held), *_growing(view, held)])
+
+
+def _growing(view: View, held: frozenset[str]) -> Iterator[Finding | None]:
+    """Find parts of trained models whose gradients a running job has seen going nowhere."""
+    for gauge in measured(view, "foreign-gradients"):
+        told = _TOLD.fullmatch(gauge.subject or "")
+        if told is not None and any(is_part(told[2], model) for model in held):
+            yield report(sys.modules[__name__], gauge, _says(view, gauge))
+
+
+def _says(view: View, gauge: Measured) -> str:
+    grow = any(True for _ in measured(view, "foreign-backwards"))
+    verb = "are" if (gauge.subject or "").partition(" ")[0] != "1" else "is"
+    return (
+        f"{gauge.subject} {verb} in no optimizer: {_size(gauge.value)} of gradients "
+        f"{'grow' if grow else 'are computed'} and are never used."
+    )
+
+
+def _size(count: float) -> str:
+    """Return a number of bytes as people say it.
+
+    >>> _size(4_100_000), _size(900)
+    ('4.1 MB', '900 bytes')
+    """
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count:.0f} bytes"
 
 
 def _judge(view: View, held: frozenset[str]) -> Iterator[Finding | None]:
@@ -149,11 +180,17 @@ def _report(view: View, backward: Backward, left: list[str]) -> Finding | None:
         if isinstance(event, Created) and (event.role == "optimizer" or event.id in left)
     ]
     model = spelled(left[0])
+    message = (
+        f"`{model}` is held by no optimizer, so it is never trained although the loss comes "
+        "from it."
+    )
+    for gauge in measured(view, "foreign-gradients"):
+        if gauge.place == backward.place and (gauge.subject or "").endswith(f" of `{left[0]}`"):
+            message = _says(view, gauge)
     return report(
         sys.modules[__name__],
         backward,
-        f"`{model}` is held by no optimizer, so it is never trained although the loss comes "
-        "from it.",
+        message,
         related=[
             (event, "not held by an optimizer" if event.id in left else "optimizer made here")
             for event in made

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from instep.trace import Clip, Drawn, GradEdited, Opaque
+from instep.trace import Clip, Drawn, GradEdited, Measured, Opaque
 from instep.trace.gradients import clears
 
 if TYPE_CHECKING:
@@ -28,6 +28,11 @@ def distinct(findings: Iterable[Finding | None]) -> Iterator[Finding]:
         if finding is not None and finding.place not in seen:
             seen.add(finding.place)
             yield finding
+
+
+def measured(view: View, quantity: str) -> Iterator[Measured]:
+    """Give what a running job has measured of a quantity; nothing in a trace made from source."""
+    return (event for event in view.trace.of(Measured) if event.quantity == quantity)
 
 
 def since_clear(window: WindowRecord) -> tuple[Event, ...]:

@@ -6,10 +6,11 @@ A rule is a module with
     NAME       "missing-zero-grad"
     SUMMARY    one sentence: what is wrong
     SEVERITY   the severity it has at worst
-    BAD        source with the mistake; the line to change ends in `# <- here`
+    BAD        source with the mistake; the line that is told ends in `# <- here`
     GOOD       the same done right
     judge      View -> findings
     mend       (Finding, Source) -> Fix or None; left out where no fix is possible
+    SEEN       "watch" where only a running job can see the mistake; left out otherwise
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _FOLDER = Path(__file__).parent
 _NAMED = re.compile(r'^CODE = "(\w+)"\nNAME = "([\w-]+)"$', re.MULTILINE)
+_WATCHED = re.compile(r'^SEEN = "watch"$', re.MULTILINE)
 
 
 @cache
@@ -48,9 +50,24 @@ def names() -> dict[str, str]:
     >>> names()["INS202"]
     'leftover-window'
     """
+    return dict(sorted((code, name) for code, name, _ in _read()))
+
+
+@cache
+def watched() -> frozenset[str]:
+    """Return the codes of the rules that only a running job can see.
+
+    >>> "INS505" in watched(), "INS101" in watched()
+    (True, False)
+    """
+    return frozenset(code for code, _, is_watched in _read() if is_watched)
+
+
+@cache
+def _read() -> tuple[tuple[str, str, bool], ...]:
     texts = ((_FOLDER / f"{name}.py").read_text(encoding="utf-8") for name in _modules())
-    found = (_NAMED.search(text) for text in texts)
-    return dict(sorted((each[1], each[2]) for each in found if each is not None))
+    found = ((_NAMED.search(text), _WATCHED.search(text)) for text in texts)
+    return tuple((named[1], named[2], bool(seen)) for named, seen in found if named is not None)
 
 
 def _modules() -> list[str]:

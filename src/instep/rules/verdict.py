@@ -21,6 +21,12 @@ EXPLAINS: dict[str, frozenset[str]] = {
     "INS102": frozenset({"INS106", "INS202"}),
     "INS105": frozenset({"INS106"}),  # the optimizer cleared twice is cleared in another's place
     "INS204": frozenset({"INS202"}),  # windows that end one too late never end with the epoch
+    # Updates are too large or too small for the weights because of what was done to the gradients;
+    # and what goes around a scaler is not kept from infinite ones.
+    "INS101": frozenset({"INS506"}),
+    "INS201": frozenset({"INS506"}),
+    "INS303": frozenset({"INS506"}),
+    "INS305": frozenset({"INS505", "INS506"}),
     "INS402": frozenset({"INS401"}),  # a schedule at every micro-batch also runs before the step
 }
 

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from instep.watching.spelling import spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from torch.nn import Module, Parameter
     from torch.optim import Optimizer
@@ -39,6 +39,11 @@ class Held:
         """The parameter itself, while it lives."""
         found: Parameter | None = self.weak()
         return found
+
+    @property
+    def label(self) -> str:
+        """Its name with that of its model."""
+        return self.name if self.model is None else f"{self.model}.{self.name}"
 
 
 @dataclass
@@ -194,18 +199,19 @@ class Book:
                 continue
             if held.model is not None:
                 models[held.model] = None
-            alive = [
-                optimizer
-                for optimizer in (self.optimizers[key].weak() for key in held.optimizers)
-                if optimizer is not None
-            ]
+            alive = [weak() for weak in self.owners(held)]
             for optimizer in alive:
                 optimizers.setdefault(self.optimizer_name(optimizer), held.weak)
             if not alive:
-                foreign.append(held.name if held.model is None else f"{held.model}.{held.name}")
+                foreign.append(held.label)
         return Touched(
             tuple(optimizers), tuple(models), tuple(foreign), tuple(optimizers.values()), keys
         )
+
+    def owners(self, held: Held) -> Iterator[Any]:
+        """Give the optimizers that hold a parameter and are alive, as weak references."""
+        weak = (self.optimizers[key].weak for key in held.optimizers)
+        return (one for one in weak if one() is not None)
 
     def of_optimizer(self, optimizer: Optimizer) -> list[Held]:
         """Return the parameters of an optimizer that are alive."""

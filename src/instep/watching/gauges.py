@@ -2,7 +2,11 @@
 
 quantity              value                                              unit         subject
 gradients-missing     parameters that have not had a gradient so far     parameters   their names
-foreign-gradients     bytes of gradients that no optimizer holds         bytes        their names
+gradients-cut-off     those of them whose modules are called             parameters   their names
+foreign-gradients     bytes of gradients that no optimizer holds         bytes        of what
+foreign-backwards     backwards that have added to those, uncleared      backwards
+backwards-in-gradient backwards in an update since the last clear        backwards
+loss-scale            what a scaler multiplies losses by                 times        the scaler
 nonfinite-updates     updates made with gradients that were not finite   updates
 update-ratio          median change of a weight over its size            relative     the weight
 graphs-kept           graphs of earlier updates that are still alive     graphs
@@ -27,6 +31,9 @@ class Gauges:
 
     def __init__(self) -> None:
         self._shown: dict[tuple[str, str | None], Measured] = {}
+        self.has_news = False
+        """One is new since the rules have looked, or has doubled or halved."""
+        self._looked: dict[tuple[str, str | None], float] = {}  # values when the rules last looked
 
     def show(
         self,
@@ -43,10 +50,21 @@ class Gauges:
         self._shown[quantity, optimizer] = Measured(
             owners, quantity, value, unit, subject, place=place
         )
+        if not _is_near(self._looked.get((quantity, optimizer)), value):
+            self.has_news = True
 
     def hide(self, quantity: str, optimizer: str | None) -> None:
         """Take a gauge away: what it showed is over."""
         self._shown.pop((quantity, optimizer), None)
 
+    def looked(self) -> None:
+        """Take note that the rules look."""
+        self.has_news = False
+        self._looked = {key: event.value for key, event in self._shown.items()}
+
     def __iter__(self) -> Iterator[Measured]:
         return iter(list(self._shown.values()))
+
+
+def _is_near(old: float | None, new: float) -> bool:
+    return old is not None and (old == new or abs(new) / 2 < abs(old) < abs(new) * 2)

@@ -43,7 +43,7 @@ class Judge:
     def turned(self, kept: bool) -> None:  # noqa: FBT001  # called by the recorder alone
         """Take note that a stretch has ended, and look if it is time."""
         self._updates += 1
-        if kept and not self._due:
+        if not self._due and (kept or self.gauges.has_news):
             # The next update shows what came of it.
             self._due = self._updates + 1
         if self._due and self._updates >= self._due and self._has_time():
@@ -58,6 +58,7 @@ class Judge:
     def look(self, *, last: bool = False) -> None:
         """Judge what there is; `last`: nothing will come to change it."""
         started = perf_counter()
+        self.gauges.looked()
         found = {
             (finding.code, finding.place): finding
             for finding in judge_all(View(settled(self.stream.trace, self.gauges)))
@@ -67,6 +68,8 @@ class Judge:
             if key not in self.findings and (last or first < self._updates):
                 self.findings[key] = finding
                 self.told(finding)
+            elif key in self.findings:
+                self.findings[key] = finding  # with the latest numbers
         for key in list(self._seen):
             if key not in found and key not in self.findings:
                 del self._seen[key]  # it was too early to say so

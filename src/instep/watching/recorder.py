@@ -265,8 +265,7 @@ class Recorder:
         marked = self.scaled.get(id(root))
         scaler = marked[1] if marked is not None and marked[0]() is root else None
         reading = graph.read(root, scaled=scaler is not None)
-        if scaler is None:
-            self.sampler.before_backward(root, reading)
+        self.sampler.before_backward(root, reading if scaler is None else None)
         return reading, scaler
 
     def after_backward(self, root: Any, before: tuple[graph.Reading, str | None] | None) -> None:

@@ -7,15 +7,22 @@ computed on a device is fetched at a later update.
 from __future__ import annotations
 
 import math
-import weakref
-from collections import deque
-from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from instep.watching.agreement import Ranks
+from instep.watching.foreign import Foreign
+from instep.watching.kept import KeptGraphs
+from instep.watching.later import Later
+from instep.watching.lowprecision import LowPrecision
+from instep.watching.ratios import Ratios
+from instep.watching.unreached import Unreached
+
 if TYPE_CHECKING:
+    from collections import Counter
+
     from torch import Tensor
     from torch.optim import Optimizer
 
@@ -27,24 +34,11 @@ if TYPE_CHECKING:
 
 SHARE = 0.01
 """Of the job's time that measuring may take."""
-_FIRST = 8
+_FIRST = 40
 """Updates at the beginning that are measured whatever it costs: mistakes show there."""
-_SLICE = 65_536
-"""Elements of a weight whose change is measured."""
-_SURE = 10
-"""Updates after which a parameter that never had a gradient is told."""
-_RATIOS = 32
-"""Measured updates over which the ratio is taken: single ones mean nothing."""
-_MOST_TOKENS = 64
-_KEPT = 8
-"""Graphs of earlier updates that are alive when it is said that they are kept."""
-_MOST_NAMES = 5
-
-
-class _Token:
-    """Put into a graph, it lives as long as that graph."""
-
-    __slots__ = ("__weakref__",)
+_PLAIN = frozenset({torch.nn.Parameter, torch.Tensor})
+"""Kinds of parameters that are all here: what is spread over ranks is not looked at alone."""
+_HALVES = frozenset({torch.float16, torch.bfloat16})
 
 
 class Sampler:
@@ -55,15 +49,19 @@ class Sampler:
         self.series = series
         self.gauges = gauges
         self.spent = 0.0
-        self._weights: dict[str, tuple[Any, Tensor]] = {}
-        self._waiting: list[tuple[str, str, Any]] = []
+        self.foreign = Foreign(book, gauges)
+        self.unreached = Unreached(book, gauges)
+        self.lowprecision = LowPrecision(book, gauges)
+        self.ranks = Ranks(series, gauges)
+        self.ratios = Ratios(book, series, gauges)
+        self.kept = KeptGraphs(gauges)
+        self._waiting: list[tuple[str, str, Later]] = []
         self._losses: list[tuple[Tensor, float]] = []
-        self._tokens: list[tuple[int, Any]] = []
         self._norm: Any = None
-        self._ratios: dict[str, deque[float]] = {}
-        self._filled: dict[str, set[int]] = {}  # parameters that have had a gradient
         self._broken: dict[str, int] = {}
-        self._foreign: dict[str, int] = {}
+        self._places: dict[str, Place | None] = {}  # of steps, by optimizer
+        self._added: dict[str, Counter[Any]] = {}  # backwards that were in the latest update
+        self._scales: dict[str, Later] = {}
 
     def is_due(self, updates: int) -> bool:
         """Say whether there is time to measure."""
@@ -71,136 +69,114 @@ class Sampler:
 
     # Backward
 
-    def before_backward(self, root: Tensor, reading: Reading) -> None:
-        """Look at a loss, and mark its graph."""
-        factor = reading.factor
+    def before_backward(self, root: Tensor, reading: Reading | None) -> None:
+        """Look at a loss, and mark its graph; without a reading, it is multiplied by a scale."""
+        factor = None if reading is None else reading.factor
         if factor and root.numel() == 1:
             self._losses.append((root.detach(), factor))
-        node = root.grad_fn
-        if node is not None and len(self._tokens) < _MOST_TOKENS:
-            token = _Token()
-            kept: Any = node.metadata
-            kept["instep"] = token
-            self._tokens.append((sum(self.series.updates.values()), weakref.ref(token)))
+        updates = sum(self.series.updates.values())
+        self.kept.before_backward(root, updates)
+        self.lowprecision.before_backward(is_due=self.is_due(updates))
 
     def after_backward(self, touched: Touched, place: Place | None) -> None:
         """Look at what the gradients went into."""
-        if not touched.foreign or touched.foreign[0] in self._foreign:
-            return
-        size = 0
-        for key in touched.keys:
-            held = self.book.parameters.get(key)
-            parameter = None if held is None else held.parameter
-            if parameter is not None and held is not None and not held.optimizers:
-                size += parameter.numel() * parameter.element_size()
-        self._foreign[touched.foreign[0]] = size
-        names = _listed(touched.foreign)
-        self.gauges.show(
-            "foreign-gradients", None, float(size), unit="bytes", subject=names, place=place
-        )
+        self.kept.after_backward(place)
+        self.foreign.after_backward(touched, place)
+        self.lowprecision.after_backward(touched)
 
     # Step
+
+    def scaled(self, scaler: str, scale: Any) -> None:
+        """Take the number that a scaler has multiplied a loss by."""
+        waiting = self._scales.get(scaler)
+        if waiting is None and self.is_due(sum(self.series.updates.values())):
+            waiting = self._scales[scaler] = Later(scale)
+        if waiting is not None and waiting.is_here:
+            (number,) = self._scales.pop(scaler).numbers
+            self.gauges.show("loss-scale", None, number, unit="times", subject=scaler)
 
     def clipped(self, norm: Any) -> None:
         """Take the norm that a clip has computed."""
         self._norm = norm
 
-    def before_step(self, optimizer: Optimizer, name: str) -> None:
-        """Look at gradients and weights just before an update."""
+    def before_step(
+        self, optimizer: Optimizer, name: str, added: Counter[Any] | None = None
+    ) -> None:
+        """Look at gradients and weights just before an update.
+
+        `added` are the backwards since the last clear; a clear begins a new count.
+        """
+        if added and self._added.get(name) is added:
+            count = float(added.total())
+            self.gauges.show("backwards-in-gradient", name, count, unit="backwards")
+        elif added is not None:
+            self._added[name] = added
         updates = self.series.updates.get(name, 0)
         if not self.is_due(updates):
             return
         started = perf_counter()
         every = [p for group in optimizer.param_groups for p in group["params"]]
         filled = [p for p in every if p.grad is not None]
-        dense = [p for p in filled if not p.grad.is_sparse]
+        dense = [p for p in filled if type(p) in _PLAIN and not p.grad.is_sparse]
         if dense:
-            norms = torch._foreach_norm([p.grad for p in dense])  # noqa: SLF001
-            total = torch.linalg.vector_norm(torch.stack([n.float() for n in norms]))
-            self._later("grad_norm", name, total)
-            largest = max(dense, key=torch.Tensor.numel)
-            weight = largest.detach().flatten()[:_SLICE].clone()
-            self._weights[name] = (weakref.ref(largest), weight)
-        self._missing(name, every, filled, updates)
+            # An optimizer with this looks for infinities itself, and its gradients are scaled.
+            if getattr(optimizer, "found_inf", None) is None:
+                self._later("grad_norm", name, _norm([p.grad for p in dense]))
+            self.ratios.before_step(optimizer, name, dense)
+        self.unreached.before_step(name, every, filled, updates)
         self.spent += perf_counter() - started
 
     def after_step(self, optimizer: Optimizer, name: str, place: Place | None) -> None:
         """Look at weights just after an update, and fetch what was measured before it."""
         started = perf_counter()
-        kept = self._weights.pop(name, None)
-        weight = None if kept is None else kept[0]()
-        if kept is not None and weight is not None:
-            change = weight.detach().flatten()[:_SLICE] - kept[1]
-            size = torch.linalg.vector_norm(kept[1].float())
-            ratio = torch.linalg.vector_norm(change.float()) / size.clamp_min(1e-30)
-            self._later("update_ratio", name, ratio)
+        self._places[name] = place
+        self.ratios.after_step(name, place)
         if self._norm is not None:
             self._later("clip_norm", name, self._norm)
             self._norm = None
         rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
         if isinstance(rate, int | float):
             self.series.point("lr", float(rate), optimizer=name)
-        self._fetch(name, place)
-        self._graphs(place)
+        self._fetch(name)
+        self.kept.after_step(sum(self.series.updates.values()))
+        self.unreached.after_step(name, place)
+        self.foreign.after_step(is_due=self.is_due(self.series.updates.get(name, 0)))
+        self.lowprecision.after_step(optimizer, name, place)
+        self.ranks.after_step(optimizer, name, place)
         self.spent += perf_counter() - started
 
-    def _missing(self, name: str, every: list[Any], filled: list[Any], updates: int) -> None:
-        """Show how many parameters of an optimizer have never had a gradient."""
-        seen = self._filled.setdefault(name, set())
-        seen.update(map(id, filled))
-        without = [p for p in every if p.requires_grad and id(p) not in seen]
-        if not without or updates < _SURE:
-            self.gauges.hide("gradients-missing", name)
-            return
-        held = (self.book.parameters.get(id(parameter)) for parameter in without)
-        names = [h.name if h.model is None else f"{h.model}.{h.name}" for h in held if h]
-        self.gauges.show(
-            "gradients-missing",
-            name,
-            float(len(without)),
-            unit="parameters",
-            subject=_listed(names),
-        )
+    def close(self) -> None:
+        """Take back the hooks, and compare what there is to compare."""
+        self.lowprecision.close()
+        self.unreached.close()
+        self.ranks.finish()
 
     def _later(self, line: str, name: str, value: Any) -> None:
-        if isinstance(value, torch.Tensor) and value.device.type != "cpu":
-            value = value.detach().to("cpu", non_blocking=True)
-        self._waiting.append((line, name, value))
+        self._waiting.append((line, name, Later(value)))
 
-    def _fetch(self, name: str, place: Place | None) -> None:
-        for line, owner, value in self._waiting:
-            number = float(value)
+    def _fetch(self, name: str) -> None:
+        arrived = [waiting for waiting in self._waiting if waiting[2].is_here]
+        if len(arrived) < len(self._waiting):
+            self._waiting = [waiting for waiting in self._waiting if waiting not in arrived]
+        else:
+            self._waiting.clear()
+        for line, owner, value in arrived:
+            (number,) = value.numbers
             self.series.point(line, number, optimizer=owner)
             if line == "grad_norm" and not math.isfinite(number):
                 self._broken[owner] = self._broken.get(owner, 0) + 1
                 count = float(self._broken[owner])
+                place = self._places.get(owner)
                 self.gauges.show("nonfinite-updates", owner, count, unit="updates", place=place)
-            elif line == "update_ratio" and math.isfinite(number):
-                self._ratio(owner, number, place)
-        self._waiting.clear()
         losses, self._losses = self._losses, []
         values = [float(loss) / factor for loss, factor in losses if loss.device.type == "cpu"]
         if values:
             self.series.point("loss", sum(values) / len(values), optimizer=name)
 
-    def _ratio(self, name: str, ratio: float, place: Place | None) -> None:
-        last = self._ratios.setdefault(name, deque(maxlen=_RATIOS))
-        last.append(ratio)
-        if len(last) == _RATIOS:
-            self.gauges.show("update-ratio", name, median(last), unit="relative", place=place)
 
-    def _graphs(self, place: Place | None) -> None:
-        """Count the graphs of earlier updates that are still alive."""
-        if not self._tokens:
-            return
-        now = sum(self.series.updates.values())
-        self._tokens = [(made, token) for made, token in self._tokens if token() is not None]
-        old = sum(1 for made, _ in self._tokens if made < now - 2)
-        if old >= _KEPT:
-            self.gauges.show("graphs-kept", None, float(old), unit="graphs", place=place)
-
-
-def _listed(names: Any) -> str:
-    names = list(names)
-    rest = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {rest} more" if rest > 0 else "")
+def _norm(grads: list[Tensor]) -> Tensor:
+    # The norm of many halves is out of their own range.
+    wide = torch.float32 if any(grad.dtype in _HALVES for grad in grads) else None
+    norms = torch._foreach_norm(grads, 2, wide)  # noqa: SLF001
+    total: Tensor = torch.linalg.vector_norm(torch.stack([norm.float() for norm in norms]))
+    return total

@@ -51,7 +51,7 @@ def install(seam: Seam) -> None:
                 # Its backwards go past us: what it does in a window is its own business.
                 recorder.book.grown.clear()
                 recorder.opaque((name,), "instep.Stepper")
-            recorder.sampler.before_step(optimizer, name)
+            recorder.sampler.before_step(optimizer, name, recorder.since.get(name))
 
     def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         del args, kwargs

@@ -27,6 +27,7 @@ def install(seam: Seam) -> None:
             if isinstance(done, torch.Tensor) and self.is_enabled():
                 recorder.scaled.clear()  # one loss at a time is waiting for its backward
                 recorder.scaled[id(done)] = (weakref.ref(done), recorder.scaler(self))
+                recorder.sampler.scaled(recorder.scaler(self), self._scale)
         return done
 
     def unscale(original: Callable[..., Any], self: GradScaler, optimizer: Any) -> Any:

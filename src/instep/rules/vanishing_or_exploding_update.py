@@ -1,0 +1,85 @@
+"""INS506 vanishing-or-exploding-update
+
+What an update changes, compared with the weights themselves, says whether a run can learn: a
+thousandth is usual. Below a millionth nothing moves, and a float32 weight can hardly hold the
+change (a bfloat16 one cannot); above a tenth the weights are new after a few updates and forget
+what they have learnt. The ratio of the norms is measured for the largest weight of each optimizer
+and told when its median over 32 measured updates is out of these bounds.
+
+**Fix.** Look at the learning rate first, then at what multiplies the gradient: a loss that is a
+sum and not a mean, a window that is not divided, a loss scale that is still in it, a clip that is
+far too tight.
+
+**When it is fine.** While a schedule warms up, or at its end, updates are small on purpose: they
+are compared with the schedule's highest rate. Toy problems may be happy with large updates.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from instep.rules.finding import Severity
+from instep.rules.reading import distinct, measured
+from instep.rules.view import report, spelled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from instep.rules.finding import Finding
+    from instep.rules.view import View
+    from instep.trace import Measured
+
+CODE = "INS506"
+NAME = "vanishing-or-exploding-update"
+SUMMARY = "Updates are far too small or too large for the weights, one after the other."
+SEVERITY = Severity.WARNING
+SEEN = "watch"
+
+BAD = """\
+import torch
+
+model = torch.nn.Linear(16, 4)
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-9)
+for update in range(60):
+    x, y = torch.randn(32, 16), torch.randn(32, 4)
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()  # <- here
+"""
+
+GOOD = """\
+import torch
+
+model = torch.nn.Linear(16, 4)
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+for update in range(60):
+    x, y = torch.randn(32, 16), torch.randn(32, 4)
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+"""
+
+_LEAST, _MOST = 1e-6, 0.1
+
+
+def judge(view: View) -> Iterator[Finding]:
+    """Find optimizers whose updates are out of proportion to the weights."""
+    ratios = measured(view, "update-ratio")
+    yield from distinct(_report(ratio) for ratio in ratios if not _LEAST <= ratio.value <= _MOST)
+
+
+def _report(ratio: Measured) -> Finding | None:
+    (optimizer,) = ratio.optimizers or ("",)
+    weight = "its largest weight" if ratio.subject is None else f"`{spelled(ratio.subject)}`"
+    if ratio.value < _LEAST:
+        says, so = f"by {ratio.value:.1e} of its size", "it hardly learns"
+    else:
+        says, so = f"by {ratio.value:.0%} of its size", "it keeps little of what it has learnt"
+    return report(
+        sys.modules[__name__],
+        ratio,
+        f"an update of `{spelled(optimizer)}` changes {weight} {says} (median): {so}.",
+    )

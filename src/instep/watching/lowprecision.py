@@ -1,0 +1,171 @@
+"""What a sum of gradients in low precision loses: measured on one parameter, now and then."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from instep.watching.later import Later, sliced
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Parameter
+
+    from instep.trace import Place
+    from instep.watching.book import Book, Held, Touched
+    from instep.watching.gauges import Gauges
+
+_COARSE = frozenset({torch.bfloat16, torch.float16})
+_SLICE = 16_384
+"""Elements whose sum is made a second time."""
+_WINDOWS = 8
+"""Measured windows of which the median is told."""
+
+
+class LowPrecision:
+    """Adds up the gradients of one parameter in float32 beside its own sum.
+
+    While a window is measured, a hook on the parameter sees every gradient before autograd adds it;
+    it changes nothing. Whoever else changes the sum (unscaling, clipping, an edit by hand) ends the
+    measurement.
+    """
+
+    def __init__(self, book: Book, gauges: Gauges) -> None:
+        self._book = book
+        self._gauges = gauges
+        self._looked: Touched | None = None  # what one was chosen from
+        self._held: Held | None = None
+        self._owner: Any = None  # its optimizer, as a weak reference
+        self._handle: Any = None
+        self._total: Tensor | None = None
+        self._added = 0
+        self._left: tuple[int, int] | None = None  # the gradient after the latest backward
+        self._error: Tensor | None = None
+        self._waiting: deque[Later] = deque()
+        self._errors: deque[float] = deque(maxlen=_WINDOWS)
+
+    def before_backward(self, *, is_due: bool) -> None:
+        """Begin to measure a window, or see whether the sum is still autograd's alone."""
+        if self._held is None or (self._handle is None and not is_due):
+            return
+        parameter = self._held.parameter
+        if parameter is None:
+            self._end()
+            self._held, self._looked = None, None
+            return
+        if self._handle is None:
+            self._begin(parameter)
+        elif parameter.grad is None:
+            self._total, self._added, self._error = None, 0, None
+        elif self._left is not None and self._left != _state(parameter.grad):
+            self._end()
+
+    def after_backward(self, touched: Touched) -> None:
+        """Compare the two sums; in the beginning, choose whose."""
+        if self._held is None and self._looked is not touched:
+            self._looked = touched
+            self._choose(touched)
+        if self._handle is None or self._held is None:
+            return
+        parameter = self._held.parameter
+        grad = None if parameter is None else parameter.grad
+        if grad is None or self._total is None or grad.layout is not torch.strided:
+            self._end()
+            return
+        self._left = _state(grad)
+        if self._added > 1:
+            missed = torch.linalg.vector_norm(sliced(grad, _SLICE).float() - self._total)
+            self._error = missed / torch.linalg.vector_norm(self._total)
+
+    def after_step(self, optimizer: object, name: str, place: Place | None) -> None:
+        """End a window of the optimizer that holds the parameter, and tell what was measured."""
+        if self._owner is None or self._owner() is not optimizer:
+            return
+        if self._handle is not None:
+            if self._error is not None:
+                self._waiting.append(Later(self._error))
+            self._end()
+        arrived = False
+        while self._waiting and self._waiting[0].is_here:
+            (error,) = self._waiting.popleft().numbers
+            if math.isfinite(error):
+                self._errors.append(error)
+                arrived = True
+        if arrived and self._held is not None:
+            self._gauges.show(
+                "accumulation-error",
+                name,
+                median(self._errors),
+                unit="relative",
+                subject=self._held.label,
+                place=place,
+            )
+
+    def close(self) -> None:
+        """Take back the hook."""
+        self._end()
+
+    def _begin(self, parameter: Parameter) -> None:
+        grad = parameter.grad
+        # What is in it already is where both sums begin.
+        self._total = None if grad is None else _copied(grad)
+        self._left = None if grad is None else _state(grad)
+        self._added, self._error = 0, None
+        self._handle = parameter.register_hook(self._add)
+
+    def _add(self, grad: Tensor) -> None:
+        if grad.layout is not torch.strided:
+            return
+        part = _copied(grad)
+        self._total = part if self._total is None else self._total.add_(part)
+        self._added += 1
+
+    def _end(self) -> None:
+        if self._handle is not None:
+            self._handle.remove()
+        self._handle, self._total, self._left, self._error = None, None, None, None
+
+    def _choose(self, touched: Touched) -> None:
+        """Take the largest parameter in low precision that gets gradients and is trained."""
+        if _is_spread():
+            return  # ranks add theirs to the sum
+        held = (self._book.parameters.get(key) for key in touched.keys)
+        fitting = [one for one in held if one is not None and self._fits(one)]
+        self._held = max(fitting, key=_size, default=None)
+        if self._held is not None:
+            self._owner = next(iter(self._book.owners(self._held)))
+            self._errors.clear()
+
+    def _fits(self, held: Held) -> bool:
+        parameter = held.parameter
+        return (
+            parameter is not None
+            and parameter.dtype in _COARSE
+            and parameter.requires_grad
+            and parameter.is_leaf
+            and type(parameter.data) is torch.Tensor
+            and any(True for _ in self._book.owners(held))
+        )
+
+
+def _copied(grad: Tensor) -> Tensor:
+    return sliced(grad, _SLICE).to(torch.float32, copy=True)
+
+
+def _state(grad: Tensor) -> tuple[int, int]:
+    return id(grad), grad._version  # noqa: SLF001  # autograd's own count of changes
+
+
+def _size(held: Held) -> int:
+    return 0 if held.parameter is None else held.parameter.numel()
+
+
+def _is_spread() -> bool:
+    distributed = torch.distributed
+    if not distributed.is_available() or not distributed.is_initialized():
+        return False
+    return distributed.get_world_size() > 1

@@ -1,0 +1,151 @@
+"""How much an update changes a weight: measured for the largest one of each optimizer."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections import deque
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from instep.watching.later import Later, sliced
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+    from instep.trace import Place
+    from instep.watching.book import Book
+    from instep.watching.gauges import Gauges
+    from instep.watching.series import Series
+
+_SLICE = 65_536
+"""Elements of a weight whose change is measured."""
+_RATIOS = 32
+"""Measured updates over which the ratio is taken: single ones mean nothing."""
+_VANISHING = 1e-6
+"""A ratio that is told only where no schedule explains it."""
+_LOW = 0.01
+"""Of a schedule's highest rate: below that its updates say nothing."""
+
+
+class _Weight(NamedTuple):
+    weak: Any
+    before: Tensor
+    rate: float | None
+
+
+class _Change(NamedTuple):
+    optimizer: str
+    label: str | None
+    rate: float | None
+    place: Place | None
+    ratio: Later
+
+
+class Ratios:
+    """Measures changes of weights, and tells the usual one of the latest updates."""
+
+    def __init__(self, book: Book, series: Series, gauges: Gauges) -> None:
+        self._book = book
+        self._series = series
+        self._gauges = gauges
+        self._weights: dict[str, _Weight] = {}
+        self._waiting: deque[_Change] = deque()
+        self._latest: dict[str, deque[tuple[float, float | None]]] = {}
+        self._first: dict[str, tuple[Any, Tensor]] = {}  # the measured weight, and its first size
+        self._highest: dict[str, float] = {}  # learning rate so far
+
+    def before_step(self, optimizer: Optimizer, name: str, filled: list[Any]) -> None:
+        """Copy a part of the largest weight that has a gradient."""
+        largest = max(filled, key=torch.Tensor.numel)
+        before = sliced(largest, _SLICE).clone()
+        self._weights[name] = _Weight(weakref.ref(largest), before, _rate(optimizer, largest))
+
+    def after_step(self, name: str, place: Place | None) -> None:
+        """Compare it with what it is now, and tell what has arrived."""
+        kept = self._weights.pop(name, None)
+        weight = None if kept is None else kept.weak()
+        if kept is not None and weight is not None:
+            before = kept.before.float()
+            change = torch.linalg.vector_norm(sliced(weight, _SLICE).float() - before)
+            ratio = change / self._size(name, weight, torch.linalg.vector_norm(before))
+            held = self._book.parameters.get(id(weight))
+            label = None if held is None else held.label
+            self._waiting.append(_Change(name, label, kept.rate, place, Later(ratio)))
+        while self._waiting and self._waiting[0].ratio.is_here:
+            self._take(self._waiting.popleft())
+
+    def _size(self, name: str, weight: Tensor, now: Tensor) -> Tensor:
+        """Return the size of a weight: one that has become small on its way is not a small one."""
+        known = self._first.get(name)
+        if known is None or known[0]() is not weight:
+            known = self._first[name] = (weakref.ref(weight), now.clamp_min(1e-30))
+        return torch.maximum(now, known[1].to(now.device))
+
+    def _take(self, change: _Change) -> None:
+        (ratio,) = change.ratio.numbers
+        name = change.optimizer
+        self._series.point("update_ratio", ratio, optimizer=name)
+        if not math.isfinite(ratio):
+            return
+        latest = self._latest.setdefault(name, deque(maxlen=_RATIOS))
+        latest.append((ratio, change.rate))
+        if change.rate is not None:
+            self._highest[name] = max(change.rate, self._highest.get(name, 0.0))
+        if len(latest) < _RATIOS:
+            return
+        usual = usual_ratio(list(latest), self._highest.get(name))
+        if usual is None:
+            self._gauges.hide("update-ratio", name)
+        else:
+            self._gauges.show(
+                "update-ratio",
+                name,
+                usual,
+                unit="relative",
+                subject=change.label,
+                place=change.place,
+            )
+
+
+def usual_ratio(latest: list[tuple[float, float | None]], highest: float | None) -> float | None:
+    """Return the usual ratio of the latest updates, each with its learning rate.
+
+    Updates that are small because a schedule makes them so are compared with its highest rate; far
+    below that, or while it still rises, nothing is known. None as well where single updates do all
+    of the work.
+
+    >>> usual_ratio([(1e-8, 0.5)] * 3, 0.5), usual_ratio([(1e-8, 0.25)] * 3, 0.5)
+    (1e-08, 2e-08)
+    >>> usual_ratio([(1e-9, 1e-7)] * 3, 0.1) is None
+    True
+    >>> usual_ratio([(1e-9, 1e-7), (2e-9, 2e-7)], 2e-7) is None  # it warms up
+    True
+    >>> usual_ratio([(0.0, 0.1), (0.0, 0.1), (0.2, 0.1)], 0.1) is None
+    True
+    """
+    ratios = [ratio for ratio, _ in latest]
+    usual = median(ratios)
+    if usual >= _VANISHING:
+        return usual
+    rates = [rate for _, rate in latest if rate is not None]
+    if max(ratios) >= _VANISHING or len(rates) < len(latest) or rates[-1] > rates[0]:
+        return None
+    if not highest:
+        return None
+    working = [(ratio, rate) for ratio, rate in latest if rate and rate >= _LOW * highest]
+    if not working:
+        return None
+    return median(ratio * highest / rate for ratio, rate in working)
+
+
+def _rate(optimizer: Optimizer, weight: Tensor) -> float | None:
+    """Return the learning rate of a weight, if that needs no device."""
+    for group in optimizer.param_groups:
+        if any(parameter is weight for parameter in group["params"]):
+            rate = group.get("lr")
+            return float(rate) if isinstance(rate, int | float) else None
+    return None
