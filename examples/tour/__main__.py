@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> None:
     pictures = [str(picture) for each in seen for picture in each.pictures]
     print()
     print("Seen:    ", "\n          ".join(each.sentence for each in seen))
-    print("Pictures:", ", ".join(pictures))
+    print("To see:  ", ", ".join(pictures))
     print("Next:     .venv/bin/instep check YOUR_PROJECT, then examples/when_to_zero_grad.py")
 
 

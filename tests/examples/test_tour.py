@@ -11,7 +11,7 @@ from examples.tour import __main__ as tour
 from examples.tour import loops, show
 from examples.tour.show import body_of, progress, side_by_side
 from examples.tour.stop import Seen, TourError
-from examples.tour.stops import checking, one_window, training
+from examples.tour.stops import checking, one_window, training, watching
 
 
 def test_one_window_the_engine_is_exact_and_the_textbook_loop_is_not() -> None:
@@ -68,6 +68,27 @@ def test_wrong_loops_are_found_mended_and_measured(
     assert imread(seen.pictures[0])[..., :3].std() > 0.02
 
 
+def test_a_wrong_job_is_watched_and_its_mended_form_is_silent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = watching.stop(tmp_path)
+    assert [page.name for page in seen.pictures] == ["watched.html"]
+    shown = capsys.readouterr().out
+    assert "2 parameters of `model.features` are in no optimizer" in shown
+    assert "no problems found" in shown
+
+
+def test_a_job_is_not_said_to_be_mended_if_it_is_not(tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text("INS201 INS301", encoding="utf-8")
+    (tmp_path / "mended.json").write_text("[]", encoding="utf-8")
+    with pytest.raises(TourError, match="does not tell of INS502"):
+        watching._seen(tmp_path, tmp_path)
+    (tmp_path / "report.html").write_text("INS201 INS301 INS502", encoding="utf-8")
+    (tmp_path / "mended.json").write_text("[{}]", encoding="utf-8")
+    with pytest.raises(TourError, match="1 mistakes"):
+        watching._seen(tmp_path, tmp_path)
+
+
 def test_wrong_loops_are_not_said_to_be_mended_if_they_are_not(tmp_path: Path) -> None:
     for before, after in ((1e-3, 0.0), (0.5, 1e-3)):
         with pytest.raises(TourError, match="is off by"):
@@ -87,7 +108,7 @@ def test_the_whole_tour(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "window.backward(loss, items=counted(y))" in out
     assert "\r" not in out
     picture = tmp_path / "tour" / "loss_curves.png"
-    *seen, where, following = out.splitlines()[-5:]
+    *seen, where, following = out.splitlines()[-6:]
     assert seen[0].startswith("Seen:")
     assert str(picture) in where
     assert following.startswith("Next:")
