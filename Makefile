@@ -9,7 +9,7 @@ BENCH_READY := $(BENCH)/.ready
 # Tests and benchmarks measure the arithmetic, not the scheduling of threads over each other.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup setup-bench demo docs test lint types unit fuzz test-gpu test-browser test-peers format \
+.PHONY: help setup setup-bench demo docs test lint types unit fuzz test-gpu test-slow test-browser test-peers format \
 	bench-overhead bench-exactness bench-check clean
 
 help:
@@ -63,6 +63,9 @@ test-gpu: ## the tests that need a CUDA device, with the python that has one: ma
 
 test-browser: $(READY) ## the pages in a real Chromium: Debian's chromium and chromium-driver
 	$(BIN)/python -m pytest -q -m browser -rs tests/reports
+
+test-slow: $(READY) ## the tests that take minutes
+	$(BIN)/python -m pytest -q -n 2 -m slow
 
 test-peers: $(BENCH_READY) ## the tests that need the peers of the bench environment
 	$(BENCH)/bin/python -m benchmarks.exactness --require-peers --check

@@ -29,6 +29,8 @@ SHARE = 0.01
 """Of the job's time that measuring may take."""
 _FIRST = 8
 """Updates at the beginning that are measured whatever it costs: mistakes show there."""
+_FIRST_LOSSES = 512
+"""Updates at the beginning whose losses are all read."""
 _SLICE = 65_536
 """Elements of a weight whose change is measured."""
 _SURE = 10
@@ -56,7 +58,8 @@ class Sampler:
         self.gauges = gauges
         self.spent = 0.0
         self._weights: dict[str, tuple[Any, Tensor]] = {}
-        self._waiting: list[tuple[str, str, Any]] = []
+        self._looks = True  # at the window that is open
+        self._waiting: list[tuple[str, str, Tensor, Any]] = []  # line, optimizer, value, event
         self._losses: list[tuple[Tensor, float]] = []
         self._tokens: list[tuple[int, Any]] = []
         self._norm: Any = None
@@ -69,10 +72,17 @@ class Sampler:
         """Say whether there is time to measure."""
         return updates < _FIRST or self.spent < SHARE * self.series.now()
 
+    def forget(self, name: str) -> None:
+        """Drop what is known of an optimizer that has died."""
+        for table in (self._weights, self._ratios, self._filled, self._broken):
+            table.pop(name, None)
+
     # Backward
 
     def before_backward(self, root: Tensor, reading: Reading) -> None:
         """Look at a loss, and mark its graph."""
+        if not self._looks:
+            return
         factor = reading.factor
         if factor and root.numel() == 1:
             self._losses.append((root.detach(), factor))
@@ -126,6 +136,11 @@ class Sampler:
 
     def after_step(self, optimizer: Optimizer, name: str, place: Place | None) -> None:
         """Look at weights just after an update, and fetch what was measured before it."""
+        updates = self.series.updates.get(name, 0)
+        if not (self._looks or self._waiting):
+            self._norm = None
+            self._looks = self.is_due(updates)
+            return
         started = perf_counter()
         kept = self._weights.pop(name, None)
         weight = None if kept is None else kept[0]()
@@ -134,15 +149,17 @@ class Sampler:
             size = torch.linalg.vector_norm(kept[1].float())
             ratio = torch.linalg.vector_norm(change.float()) / size.clamp_min(1e-30)
             self._later("update_ratio", name, ratio)
-        if self._norm is not None:
+        if isinstance(self._norm, torch.Tensor):
             self._later("clip_norm", name, self._norm)
-            self._norm = None
+        self._norm = None
         rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
         if isinstance(rate, int | float):
             self.series.point("lr", float(rate), optimizer=name)
-        self._fetch(name, place)
+        self._mean_loss(name)
+        self._fetch(place)
         self._graphs(place)
         self.spent += perf_counter() - started
+        self._looks = updates < _FIRST_LOSSES or self.is_due(updates)
 
     def _missing(self, name: str, every: list[Any], filled: list[Any], updates: int) -> None:
         """Show how many parameters of an optimizer have never had a gradient."""
@@ -162,13 +179,35 @@ class Sampler:
             subject=_listed(names),
         )
 
-    def _later(self, line: str, name: str, value: Any) -> None:
-        if isinstance(value, torch.Tensor) and value.device.type != "cpu":
-            value = value.detach().to("cpu", non_blocking=True)
-        self._waiting.append((line, name, value))
+    def _mean_loss(self, name: str) -> None:
+        """Read the losses of a window."""
+        losses, self._losses = self._losses, []
+        if not losses:
+            return
+        if all(loss.device.type == "cpu" for loss, _ in losses):
+            mean = sum(float(loss) / factor for loss, factor in losses) / len(losses)
+            self.series.point("loss", mean, optimizer=name)
+        else:
+            values = [(loss.float() / factor).reshape(()) for loss, factor in losses]
+            self._later("loss", name, torch.stack(values).mean())
 
-    def _fetch(self, name: str, place: Place | None) -> None:
-        for line, owner, value in self._waiting:
+    def _later(self, line: str, name: str, value: Tensor) -> None:
+        """Have a number fetched when it is there: nobody waits for a device."""
+        done = None
+        if value.device.type != "cpu":
+            there = torch.empty((), dtype=value.dtype, pin_memory=value.device.type == "cuda")
+            value = there.copy_(value.detach(), non_blocking=True)
+            done = torch.Event("cuda") if value.is_pinned() else None
+            if done is not None:
+                done.record()
+        self._waiting.append((line, name, value, done))
+
+    def _fetch(self, place: Place | None) -> None:
+        waiting, self._waiting = self._waiting, []
+        for line, owner, value, done in waiting:
+            if done is not None and not done.query():
+                self._waiting.append((line, owner, value, done))
+                continue
             number = float(value)
             self.series.point(line, number, optimizer=owner)
             if line == "grad_norm" and not math.isfinite(number):
@@ -177,11 +216,6 @@ class Sampler:
                 self.gauges.show("nonfinite-updates", owner, count, unit="updates", place=place)
             elif line == "update_ratio" and math.isfinite(number):
                 self._ratio(owner, number, place)
-        self._waiting.clear()
-        losses, self._losses = self._losses, []
-        values = [float(loss) / factor for loss, factor in losses if loss.device.type == "cpu"]
-        if values:
-            self.series.point("loss", sum(values) / len(values), optimizer=name)
 
     def _ratio(self, name: str, ratio: float, place: Place | None) -> None:
         last = self._ratios.setdefault(name, deque(maxlen=_RATIOS))
