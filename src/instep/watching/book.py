@@ -26,7 +26,7 @@ _WRAPPERS = ("module.", "_orig_mod.")
 _MOST_ALIKE = 8
 """Things of one name after which the dead among them give theirs away."""
 _MOST_SETS = 1024
-"""Sets of parameters that are looked up once; a job that draws them at random has no end of them."""
+"""Sets of parameters that are looked up once; a job that draws them at random has many."""
 _FREE, _SHARE = 1.0, 0.02
 """Seconds that every job may spend on looking for models, and the share of its time afterwards."""
 
