@@ -60,8 +60,13 @@ def main(arguments: list[str] | None = None) -> int:
         if cost.ratio.middle > row.goal:
             missed.append(row.name)
         lines.append(
-            [row.name, f"{cost.plain.middle:.2f}", cost.ratio.text(".3f"), f"{row.goal:.2f}"]
-            + [cost.again.text(".3f")]
+            [
+                row.name,
+                f"{cost.plain.middle:.2f}",
+                cost.ratio.text(".3f"),
+                f"{row.goal:.2f}",
+                cost.again.text(".3f"),
+            ]
         )
     header = ["job", "ms per step", "× under watch", "goal", "× the same again, not watched"]
     sections = [table(header, lines), _memory(options.device), _traincheck(options)]

@@ -1,4 +1,4 @@
-"""TrainCheck, on the same job. It lives in an environment of its own: it brings pandas and numba."""
+"""TrainCheck, on the same job. It lives in an environment of its own."""
 
 import re
 import subprocess
@@ -18,28 +18,14 @@ def traincheck(python: Path = PYTHON, rounds: int = 3) -> list[tuple[float, floa
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for turn in range(rounds):
-            out = f"{folder}/{turn}"
-            found.append(
-                (
-                    _step([str(python), str(SCRIPT)]),
-                    _step(
-                        [str(collect), "--pyscript", str(SCRIPT), "--models-to-track", "model"]
-                        + ["--output-dir", out]
-                    ),
-                )
-            )
+            traced = [str(collect), "--pyscript", str(SCRIPT), "--models-to-track", "model"]
+            traced += ["--output-dir", f"{folder}/{turn}"]
+            found.append((_step([str(python), str(SCRIPT)]), _step(traced)))
     return found
 
 
 def _step(command: list[str]) -> float:
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=_SECONDS,
-        stdin=subprocess.DEVNULL,
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_SECONDS)
     said = re.search(r"STEP ([0-9.e-]+)", done.stdout + done.stderr)
     if said is None:
         raise ValueError(f"no time of a step in the output of {command[0]}")
