@@ -6,11 +6,13 @@ BENCH := .venv-bench
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(BENCH)/.ready
+TRAINCHECK := .venv-traincheck
+TRAINCHECK_READY := $(TRAINCHECK)/.ready
 # Tests and benchmarks measure the arithmetic, not the scheduling of threads over each other.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup setup-bench demo docs test lint types unit fuzz test-gpu test-browser test-peers format \
-	bench-overhead bench-exactness bench-check clean
+.PHONY: help setup setup-bench demo docs test lint types unit fuzz test-gpu test-slow test-browser test-peers format \
+	bench-overhead bench-exactness bench-check bench-watch clean
 
 help:
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -64,6 +66,9 @@ test-gpu: ## the tests that need a CUDA device, with the python that has one: ma
 test-browser: $(READY) ## the pages in a real Chromium: Debian's chromium and chromium-driver
 	$(BIN)/python -m pytest -q -m browser -rs tests/reports
 
+test-slow: $(READY) ## the tests that take minutes
+	$(BIN)/python -m pytest -q -n 2 -m slow
+
 test-peers: $(BENCH_READY) ## the tests that need the peers of the bench environment
 	$(BENCH)/bin/python -m benchmarks.exactness --require-peers --check
 
@@ -76,6 +81,16 @@ bench-exactness: $(BENCH_READY) ## relative error of every engine on ragged work
 bench-check: $(BENCH_READY) ## lines per CPU second of `instep check`, beside Ruff and TorchFix
 	$(BENCH)/bin/python -m benchmarks.check_speed --require-peers --write
 
+bench-watch: $(BENCH_READY) $(TRAINCHECK_READY) ## step time under `instep.watch`, beside TrainCheck
+	$(BENCH)/bin/python -m benchmarks.watch_overhead --write
+
+# An environment of its own: it brings pandas, polars and numba.
+$(TRAINCHECK_READY): constraints.txt
+	test -x $(TRAINCHECK)/bin/python || $(PYTHON) -m venv $(TRAINCHECK)
+	$(TRAINCHECK)/bin/python -m pip install --quiet -c constraints.txt torch==2.13.0
+	$(TRAINCHECK)/bin/python -m pip install --quiet -c constraints.txt traincheck==0.2.0
+	touch $@
+
 docs: $(READY) ## write docs/rules, and the README's table of rules and sample output
 	$(BIN)/python -m docs.rule_pages
 
@@ -84,4 +99,4 @@ format: $(READY) ## let ruff lay out the code
 	$(BIN)/ruff format .
 
 clean: ## remove the environments and everything generated
-	rm -rf $(VENV) $(BENCH) out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(TRAINCHECK) out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -27,6 +27,10 @@ class Place:
     snippet: str | None = None  # the source text of the span, where somebody has read it already
     cell: int | None = None  # code cell of a notebook, from 1; `line` counts inside it
 
+    def __hash__(self) -> int:
+        # Asked for at every event of a running job: three fields tell nearly all places apart.
+        return hash((self.path, self.line, self.column))
+
     def __str__(self) -> str:
         where = self.path if self.cell is None else f"{self.path}[{self.cell}]"
         column = "" if self.column is None else f":{self.column + 1}"  # editors count from 1
@@ -36,13 +40,14 @@ class Place:
 class _Site:
     """What is known about one code object: whether it is instep's, and the places in it."""
 
-    __slots__ = ("code", "inside", "path", "places")
+    __slots__ = ("code", "inside", "passed", "path", "places")
 
     def __init__(self, code: CodeType) -> None:
         self.code = code  # kept alive, because the cache is keyed by its id
         self.path = code.co_filename
         self.inside = self.path.startswith(_PACKAGE)
         self.places: dict[int, Place] = {}
+        self.passed: tuple[str, ...] | None = None  # the latest `skip` that this was found in
 
     def add(self, frame: FrameType) -> Place:
         at = frame.f_lasti // 2  # one position per two-byte code unit
@@ -85,8 +90,10 @@ def here(skip: tuple[str, ...] = ()) -> Place | None:
     while frame is not None:
         code = frame.f_code
         site = _SITES.get(id(code)) or _site(code)
-        if not site.inside and not site.path.startswith(skip):
-            return site.places.get(frame.f_lasti) or site.add(frame)
+        if not site.inside and site.passed is not skip:
+            if not site.path.startswith(skip):
+                return site.places.get(frame.f_lasti) or site.add(frame)
+            site.passed = skip
         frame = frame.f_back
     return None
 

@@ -6,6 +6,7 @@ import gc
 import weakref
 from collections import deque
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from instep.watching.spelling import spelled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from torch.nn import Module, Parameter
     from torch.optim import Optimizer
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     from instep.trace import Place
 
 _WRAPPERS = ("module.", "_orig_mod.")
+_MOST_ALIKE = 8
+"""Things of one name after which the dead among them give theirs away."""
+_MOST_SETS = 1024
+"""Sets of parameters that are looked up once; a job that draws them at random has many."""
+_FREE, _SHARE = 1.0, 0.02
+"""Seconds that every job may spend on looking for models, and the share of its time afterwards."""
 
 
 @dataclass
@@ -80,9 +87,16 @@ class Book:
         self.grown: deque[Parameter] = deque()
         """Parameters whose gradient was added to, in order: autograd appends to it directly."""
         self._names: dict[int, tuple[Any, str]] = {}
-        self._taken: set[str] = set()
+        self._alike: dict[str, list[str]] = {}  # by name: ids that were made of it, oldest first
+        self._owners: dict[str, Any] = {}  # by id: who has it
+        self.passed_on: Callable[[str], None] = lambda _: None
+        """Called with an id whose owner has died before it is given to something else."""
         self._touched: dict[tuple[int, ...], Touched] = {}
         self._handles: list[Any] = []
+        self.fresh: deque[Any] = deque()
+        """Models that were taken and that nobody has hooked yet."""
+        self._enough = 1024  # entries after which the dead are looked for
+        self._began, self._searched = perf_counter(), 0.0
 
     # Names
 
@@ -92,27 +106,65 @@ class Book:
         if known is not None and known[0]() is thing:
             return known[1]
         said = (spelled(thing, self.skip) if frames else None) or fallback
-        id_, number = said, 2
-        while id_ in self._taken:
-            id_, number = f"{said}#{number}", number + 1
-        self._taken.add(id_)
-        self._names[id(thing)] = (weakref.ref(thing), id_)
+        id_ = self._new_id(said)
+        weak = weakref.ref(thing)
+        self._names[id(thing)] = (weak, id_)
+        self._owners[id_] = weak
+        self._forget()
         return id_
+
+    def _new_id(self, said: str) -> str:
+        alike = self._alike.setdefault(said, [])
+        if len(alike) >= _MOST_ALIKE:
+            for at, id_ in enumerate(alike):
+                if self._owners[id_]() is None:
+                    alike.append(alike.pop(at))
+                    self.passed_on(id_)
+                    return id_
+        id_, number = said, len(alike) + 1
+        while id_ in self._owners:  # somebody may call his own a thing that looks like ours
+            id_, number = f"{said}#{max(number, 2)}", number + 1
+        alike.append(id_)
+        return id_
+
+    def _forget(self) -> None:
+        """Drop what has died, now and then: a long job makes many things."""
+        if len(self._names) + len(self.parameters) + len(self.optimizers) < self._enough:
+            return
+        gone = {key for key, made in self.optimizers.items() if made.weak() is None}
+        self.optimizers = {k: made for k, made in self.optimizers.items() if k not in gone}
+        self.parameters = {k: h for k, h in self.parameters.items() if h.weak() is not None}
+        for held in self.parameters.values():
+            held.optimizers = [key for key in held.optimizers if key not in gone]
+        self._names = {k: known for k, known in self._names.items() if known[0]() is not None}
+        self.models = {k: weak for k, weak in self.models.items() if weak() is not None}
+        self._handles = [h for h in self._handles if h.hooks_dict_ref() is not None]
+        self._touched.clear()
+        alive = len(self._names) + len(self.parameters) + len(self.optimizers)
+        self._enough = 1024 + 2 * alive
+
+    def met(self, thing: object) -> str | None:
+        """Return the id of a thing that has been met."""
+        known = self._names.get(id(thing))
+        return known[1] if known is not None and known[0]() is thing else None
 
     def is_named(self, thing: object) -> bool:
         """Say whether a thing has been met."""
-        known = self._names.get(id(thing))
-        return known is not None and known[0]() is thing
+        return self.met(thing) is not None
 
     # Models
 
     def find_models(self) -> None:
         """Look for models that are alive: those that are no part of another one."""
+        started = perf_counter()
+        if self._searched > max(_FREE, _SHARE * (started - self._began)):
+            return  # whoever makes models all the time does without their names
         modules = [thing for thing in gc.get_objects() if _is_module(thing)]
         inside = {id(part) for module in modules for part in module._modules.values()}  # noqa: SLF001
         for module in modules:
             if id(module) not in inside:
                 self.take_model(module)
+        self._searched += perf_counter() - started
 
     def take_model(self, model: Module, name: str | None = None) -> str | None:
         """Take a model and its parameters into the book; None if it has none."""
@@ -120,8 +172,10 @@ class Book:
         if not held:
             return None
         id_ = self.name(_core(model), name or type(_core(model)).__name__.lower())
-        if id_ not in self.models:
+        weak = self.models.get(id_)
+        if weak is None or weak() is None:
             self.models[id_] = weakref.ref(model)
+            self.fresh.append(self.models[id_])
         for path, parameter in held:
             known = self.parameters.get(id(parameter))
             if known is None or known.parameter is not parameter:
@@ -133,10 +187,10 @@ class Book:
 
     def model_of(self, module: object) -> str | None:
         """Return the id of a model that is in the book."""
-        if not isinstance(module, torch.nn.Module):
-            return None
-        core = _core(module)
-        return self.name(core, "model") if self.is_named(core) else None
+        met = self.met(module)
+        if met is None and isinstance(module, torch.nn.Module):
+            met = self.met(_core(module))
+        return met
 
     # Optimizers
 
@@ -147,6 +201,9 @@ class Book:
         key = id(optimizer)
         made = self.optimizers.get(key)
         if made is None or made.weak() is not optimizer:
+            if made is not None:  # one that has died was in the same place
+                for held in self.parameters.values():
+                    held.optimizers = [other for other in held.optimizers if other != key]
             made = self.optimizers[key] = Maker(weakref.ref(optimizer), place)
         unknown = False
         for parameter in parameters:
@@ -174,9 +231,13 @@ class Book:
         known = Held(model, name, weak=weakref.ref(parameter))
         self.parameters[id(parameter)] = known
         if parameter.is_leaf and parameter.requires_grad:
-            hook = parameter.register_post_accumulate_grad_hook(self.grown.append)
-            self._handles.append(hook)
+            self.keep(parameter.register_post_accumulate_grad_hook(self.grown.append))
+        self._forget()
         return known
+
+    def keep(self, handle: Any) -> None:
+        """Keep the handle of a hook until the end, or until what it hangs on dies."""
+        self._handles.append(handle)
 
     def holders(self, parameters: Sequence[Parameter]) -> tuple[str, ...]:
         """Return the optimizers that hold any of these parameters."""
@@ -186,6 +247,8 @@ class Book:
         """Say what a set of parameters belongs to; looked up once for each set."""
         found = self._touched.get(keys)
         if found is None:
+            if len(self._touched) >= _MOST_SETS:
+                self._touched.clear()
             found = self._touched[keys] = self._sort(keys, parameters)
         return found
 

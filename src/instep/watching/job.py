@@ -72,7 +72,6 @@ class Job:
         """Called after every update."""
         self._is_on = False
         self._things = things
-        self._hooked: set[str] = set()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -189,14 +188,10 @@ class Job:
         self.book.take_group(optimizer, held, None)
 
     def _hook_models(self) -> None:
-        if len(self._hooked) == len(self.book.models):
-            return
-        for name, weak in list(self.book.models.items()):
-            model = weak()
-            if name not in self._hooked:
-                self._hooked.add(name)
-                if model is not None:
-                    modules.hook_forward(self.seam, model)
+        while self.book.fresh:
+            model = self.book.fresh.popleft()()
+            if model is not None:
+                modules.hook_forward(self.seam, model)
 
 
 def watch(*things: Any, strict: bool = False, live: bool = True, writer: Any = None) -> Job:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,22 +27,24 @@ class Losses:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._factors: dict[Place | None, set[float | None]] = defaultdict(set)
+        self._factors: dict[Place | None, set[float]] = defaultdict(set)
         self._names: dict[Place | None, str] = {}
-        self._items: dict[str, list[float]] = {}  # by loss, in the open window
+        self._told: dict[str, tuple[str | None, str | None, bool]] = {}  # kind, reduction, ragged
+        self._items: dict[str, Any] = {}  # by loss, of its first backward in the open window
 
     def factor(
         self, reading: Reading, place: Place | None
     ) -> tuple[float | None, tuple[float, ...]]:
         """Return the factor of a loss and its parts, unless it is another one all the time."""
-        factor = reading.factor
-        factor = None if factor is None else _rounded(factor)
+        if reading.parts is None:
+            return None, ()
+        factor, parts = _rounded(reading.parts)
         seen = self._factors[place]
         if len(seen) <= _MOST_FACTORS:
             seen.add(factor)
-        if factor is None or len(seen) > _MOST_FACTORS:
+        if len(seen) > _MOST_FACTORS:
             return None, ()
-        return factor, tuple(map(_rounded, reading.parts or ()))
+        return factor, parts
 
     def introduce(self, root: Any, reading: Reading, place: Place | None) -> str:
         """Return the id of a loss, and tell what is known about it."""
@@ -49,17 +53,27 @@ class Losses:
         if id_ is None:
             said = spelled(root, self._recorder.book.skip) or "loss"
             id_ = self._names[place] = f"{said}@{place}" if said in facts else said
-        known: dict[str, Fact] = {"type": reading.kind, "reduction": reading.reduction}
-        items = _plain(reading.items)
-        if items is not None:
-            window = self._items.setdefault(id_, [])
-            window.append(items)
-            if min(window) != max(window):
+        before = self._told.get(id_)
+        ragged = (before is not None and before[2]) or self._is_ragged(id_, reading.items)
+        told = (reading.kind, reading.reduction, ragged)
+        if told != before:
+            self._told[id_] = told
+            known: dict[str, Fact] = {"type": reading.kind, "reduction": reading.reduction}
+            if ragged:
                 known["ragged"] = True
-        if facts.get(id_, {}).get("ragged"):
-            known["ragged"] = True
-        self._recorder.fact(id_, "loss", place, **known)
+            self._recorder.fact(id_, "loss", place, **known)
         return id_
+
+    def _is_ragged(self, id_: str, items: Any) -> bool:
+        """Say whether a loss is a mean of more or fewer items than before in its window."""
+        if items is None:
+            return False
+        first = self._items.setdefault(id_, items)
+        # To read a number out of a tensor takes long: it is done for windows of several only.
+        if first is items:
+            return False
+        one, other = _plain(first), _plain(items)
+        return one is not None and other is not None and one != other
 
     def window_closed(self) -> None:
         """Forget the items of a window."""
@@ -76,8 +90,10 @@ def root_of(tensors: Any) -> Tensor | None:
     return None
 
 
-def _rounded(number: float) -> float:
-    return float(f"{number:.6g}")
+@lru_cache(maxsize=1024)
+def _rounded(parts: tuple[float, ...]) -> tuple[float, tuple[float, ...]]:
+    """Return the product of multipliers and themselves, in as many digits as are told."""
+    return float(f"{math.prod(parts):.6g}"), tuple(float(f"{part:.6g}") for part in parts)
 
 
 def _plain(items: Any) -> float | None:

@@ -58,6 +58,11 @@ class Ratios:
         self._first: dict[str, tuple[Any, Tensor]] = {}  # the measured weight, and its first size
         self._highest: dict[str, float] = {}  # learning rate so far
 
+    def forget(self, name: str) -> None:
+        """Drop what is known of an optimizer that has died."""
+        for table in (self._weights, self._latest, self._first, self._highest):
+            table.pop(name, None)
+
     def before_step(self, optimizer: Optimizer, name: str, filled: list[Any]) -> None:
         """Copy a part of the largest weight that has a gradient."""
         largest = max(filled, key=torch.Tensor.numel)

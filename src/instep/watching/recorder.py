@@ -28,6 +28,7 @@ from instep.trace import (
     here,
 )
 from instep.watching import graph
+from instep.watching.facts import Few, of_model
 from instep.watching.losses import Losses
 from instep.watching.witness import Witnesses
 
@@ -44,11 +45,16 @@ if TYPE_CHECKING:
     from instep.watching.stream import Stream
 
 
+_MOST_SINCE = 1000
+"""Sets of parameters that backwards went into and that are told apart, until they are cleared."""
+
+
 class Recorder:
     """Takes what the seams see and adds it to the stream."""
 
     def __init__(self, book: Book, stream: Stream, series: Series, sampler: Sampler) -> None:
         self.book = book
+        self.skip = book.skip
         self.stream = stream
         self.series = series
         self.sampler = sampler
@@ -59,16 +65,28 @@ class Recorder:
         self.facts: dict[str, dict[str, Fact]] = {}
         """By id: what was told of it."""
         self._losses = Losses(self)
+        self._introduced: Touched | None = None  # the latest
         self._drawn: Counter[str] = Counter()
         self._epochs: Counter[str] = Counter()
         self.since: dict[str, Counter[tuple[tuple[int, ...], Place | None]]] = defaultdict(Counter)
         """Backwards since the gradients were last cleared: by optimizer, what they touched and
         where; under "" those of parameters that no optimizer holds."""
+        self._few = Few()
+        book.passed_on = self.passed_on
         self.scaled: dict[int, Any] = {}  # by id, what a scaler has scaled, and which scaler
 
     def place(self) -> Place | None:
         """Return the user's line."""
-        return here(self.book.skip)
+        return here(self.skip)
+
+    def passed_on(self, id_: str) -> None:
+        """Forget what was told of something that has died: another one has its name now."""
+        self.facts.pop(id_, None)
+        self.since.pop(id_, None)
+        self._drawn.pop(id_, None)
+        self._introduced = None
+        self.witnesses.forget(id_)
+        self.sampler.forget(id_)
 
     def _add(self, key: tuple[Any, ...], make: Callable[[], Event]) -> Event:
         event = self._events.get(key)
@@ -86,7 +104,7 @@ class Recorder:
         merged = {**(known or {}), **facts}
         self.facts[id_] = merged
         self._add(
-            ("created", id_, tuple(sorted(merged.items(), key=str)), len(self._events)),
+            ("created", id_, place, tuple(sorted(merged.items(), key=str))),
             lambda: Created(id_, role, merged, place=place),
         )
 
@@ -103,7 +121,7 @@ class Recorder:
         """Tell that a loader has no more to give."""
         place = self.place()
         id_ = self._loader(loader, place)
-        batches = self._drawn.pop(id_, 0)
+        batches = self._few("batches", place, self._drawn.pop(id_, 0))
         self._epochs[id_] += 1
         self._add(
             ("epoch-end", id_, place, batches),
@@ -131,8 +149,9 @@ class Recorder:
         if id_ is None:
             return
         place = self.place()
-        self.introduce_model(id_, model)
-        sync = getattr(model, "require_backward_grad_sync", None)
+        if id_ not in self.facts:
+            self.introduce_model(id_, model)
+        sync = vars(model).get("require_backward_grad_sync")  # a module without it looks long
         training = model.training
         self._add(
             ("forward", id_, place, training, sync),
@@ -152,22 +171,7 @@ class Recorder:
         """Say what a model is, once."""
         if id_ in self.facts:
             return
-        parameters = list(model.parameters())
-        frozen = bool(parameters) and not any(p.requires_grad for p in parameters)
-        norms = any("BatchNorm" in type(part).__name__ for part in model.modules())
-        noticing = norms or any("Dropout" in type(part).__name__ for part in model.modules())
-        facts: dict[str, Fact] = {
-            "type": type(model).__name__,
-            "trainable": any(p.requires_grad for p in parameters),
-            "batchnorm": norms,
-            "modeless": not noticing,
-            "written": True,
-        }
-        if frozen:
-            facts["frozen"] = True
-        if hasattr(model, "require_backward_grad_sync"):
-            facts["distributed"] = "ddp"
-        self.fact(id_, "model", None, **facts)
+        self.fact(id_, "model", None, **of_model(model))
 
     def rebound(self, name: str, was: str | None, now: str | None) -> None:
         """Tell of a part of a model that was replaced."""
@@ -181,6 +185,9 @@ class Recorder:
 
     def optimizer(self, optimizer: Optimizer) -> str:
         """Return the id of an optimizer, and introduce it the first time."""
+        met = self.book.met(optimizer)
+        if met is not None and met in self.facts:
+            return met
         if not self.book.knows(optimizer):
             groups = optimizer.param_groups
             self.book.take_group(optimizer, [p for g in groups for p in g["params"]], None)
@@ -193,14 +200,8 @@ class Recorder:
                 if found is not None and found() is not None:
                     self.introduce_model(model, found())
             made = self.book.optimizers[id(optimizer)].place
-            self.fact(
-                id_,
-                "optimizer",
-                made,
-                type=type(optimizer).__name__,
-                models=models,
-                written=True,
-            )
+            kind = type(optimizer).__name__
+            self.fact(id_, "optimizer", made, type=kind, models=models, written=True)
         return id_
 
     def zeroed(self, optimizer: Optimizer, *, set_to_none: bool) -> None:
@@ -281,8 +282,9 @@ class Recorder:
         reading, scaler = before if before is not None else (graph.Reading(None), None)
         loss = self._losses.introduce(root, reading, place)
         factor, parts = self._losses.factor(reading, place)
+        read = (loss, factor, parts, reading.reduction, scaler)
         self._add(
-            ("backward", touched.keys, place, loss, factor, parts, reading.reduction, scaler),
+            ("backward", touched.optimizers, touched.models, place, read),
             lambda: Backward(
                 touched.optimizers,
                 loss=loss,
@@ -295,10 +297,14 @@ class Recorder:
             ),
         )
         for name in (*touched.optimizers, *(("",) if touched.foreign else ())):
-            self.since[name][touched.keys, place] += 1
+            since = self.since[name]
+            since[touched.keys if len(since) < _MOST_SINCE else (), place] += 1
         self.sampler.after_backward(touched, place)
 
     def _introduce(self, touched: Touched) -> None:
+        if touched is self._introduced:
+            return
+        self._introduced = touched
         if all(name in self.facts for name in (*touched.optimizers, *touched.models)):
             return
         for made in list(self.book.optimizers.values()):
@@ -322,9 +328,8 @@ class Recorder:
         held = self.book.holders(parameters)
         self.witnesses.touched(held)
         self.sampler.clipped(norm)
-        self._add(
-            ("clip", held, place, by, limit), lambda: Clip(held, by, float(limit), place=place)
-        )
+        most = self._few("limit", place, float(limit))
+        self._add(("clip", held, place, by, most), lambda: Clip(held, by, most, place=place))
 
     def unscaled(self, optimizer: Optimizer, scaler: str) -> None:
         """Tell of gradients that were divided by the loss scale."""
@@ -358,14 +363,8 @@ class Recorder:
         """Return the id of a scaler, and introduce it the first time."""
         id_ = self.book.name(scaler, "scaler")
         if id_ not in self.facts:
-            self.fact(
-                id_,
-                "scaler",
-                None,
-                type=type(scaler).__name__,
-                enabled=bool(scaler.is_enabled()),
-                written=True,
-            )
+            kind, enabled = type(scaler).__name__, bool(scaler.is_enabled())
+            self.fact(id_, "scaler", None, type=kind, enabled=enabled, written=True)
         return id_
 
     def scaler_updated(self, scaler: str) -> None:

@@ -36,6 +36,8 @@ SHARE = 0.01
 """Of the job's time that measuring may take."""
 _FIRST = 40
 """Updates at the beginning that are measured whatever it costs: mistakes show there."""
+_FIRST_LOSSES = 512
+"""Updates at the beginning whose losses are all read."""
 _PLAIN = frozenset({torch.nn.Parameter, torch.Tensor})
 """Kinds of parameters that are all here: what is spread over ranks is not looked at alone."""
 _HALVES = frozenset({torch.float16, torch.bfloat16})
@@ -56,6 +58,7 @@ class Sampler:
         self.ratios = Ratios(book, series, gauges)
         self.kept = KeptGraphs(gauges)
         self._waiting: list[tuple[str, str, Later]] = []
+        self._looks = True  # at the window that is open
         self._losses: list[tuple[Tensor, float]] = []
         self._norm: Any = None
         self._broken: dict[str, int] = {}
@@ -67,10 +70,19 @@ class Sampler:
         """Say whether there is time to measure."""
         return updates < _FIRST or self.spent < SHARE * self.series.now()
 
+    def forget(self, name: str) -> None:
+        """Drop what is known of an optimizer that has died."""
+        for table in (self._broken, self._places, self._added):
+            table.pop(name, None)
+        self.ratios.forget(name)
+        self.unreached.forget(name)
+
     # Backward
 
     def before_backward(self, root: Tensor, reading: Reading | None) -> None:
         """Look at a loss, and mark its graph; without a reading, it is multiplied by a scale."""
+        if not self._looks:
+            return
         factor = None if reading is None else reading.factor
         if factor and root.numel() == 1:
             self._losses.append((root.detach(), factor))
@@ -128,22 +140,29 @@ class Sampler:
 
     def after_step(self, optimizer: Optimizer, name: str, place: Place | None) -> None:
         """Look at weights just after an update, and fetch what was measured before it."""
-        started = perf_counter()
+        updates = self.series.updates.get(name, 0)
         self._places[name] = place
-        self.ratios.after_step(name, place)
-        if self._norm is not None:
-            self._later("clip_norm", name, self._norm)
+        self.ranks.after_step(optimizer, name, place)
+        if not (self._looks or self._waiting):
             self._norm = None
+            self._looks = self.is_due(updates)
+            return
+        started = perf_counter()
+        self.ratios.after_step(name, place)
+        if isinstance(self._norm, torch.Tensor):
+            self._later("clip_norm", name, self._norm)
+        self._norm = None
         rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
         if isinstance(rate, int | float):
             self.series.point("lr", float(rate), optimizer=name)
-        self._fetch(name)
+        self._mean_loss(name)
+        self._fetch()
         self.kept.after_step(sum(self.series.updates.values()))
         self.unreached.after_step(name, place)
-        self.foreign.after_step(is_due=self.is_due(self.series.updates.get(name, 0)))
+        self.foreign.after_step(is_due=self.is_due(updates))
         self.lowprecision.after_step(optimizer, name, place)
-        self.ranks.after_step(optimizer, name, place)
         self.spent += perf_counter() - started
+        self._looks = updates < _FIRST_LOSSES or self.is_due(updates)
 
     def close(self) -> None:
         """Take back the hooks, and compare what there is to compare."""
@@ -154,7 +173,19 @@ class Sampler:
     def _later(self, line: str, name: str, value: Any) -> None:
         self._waiting.append((line, name, Later(value)))
 
-    def _fetch(self, name: str) -> None:
+    def _mean_loss(self, name: str) -> None:
+        """Read the losses of a window."""
+        losses, self._losses = self._losses, []
+        if not losses:
+            return
+        if all(loss.device.type == "cpu" for loss, _ in losses):
+            mean = sum(float(loss) / factor for loss, factor in losses) / len(losses)
+            self.series.point("loss", mean, optimizer=name)
+        else:
+            values = [(loss.float() / factor).reshape(()) for loss, factor in losses]
+            self._later("loss", name, torch.stack(values).mean())
+
+    def _fetch(self) -> None:
         arrived = [waiting for waiting in self._waiting if waiting[2].is_here]
         if len(arrived) < len(self._waiting):
             self._waiting = [waiting for waiting in self._waiting if waiting not in arrived]
@@ -168,10 +199,6 @@ class Sampler:
                 count = float(self._broken[owner])
                 place = self._places.get(owner)
                 self.gauges.show("nonfinite-updates", owner, count, unit="updates", place=place)
-        losses, self._losses = self._losses, []
-        values = [float(loss) / factor for loss, factor in losses if loss.device.type == "cpu"]
-        if values:
-            self.series.point("loss", sum(values) / len(values), optimizer=name)
 
 
 def _norm(grads: list[Tensor]) -> Tensor:

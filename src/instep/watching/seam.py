@@ -22,6 +22,7 @@ class Seam:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.patches = Patches()
+        self._net = _Net(self)
         self.scaler: str | None = None
         """The scaler whose `step` is running."""
         self.stepped = False
@@ -36,7 +37,7 @@ class Seam:
 
     def safely(self) -> _Net:
         """Catch whatever goes wrong in the watcher: it is told, and the job goes on."""
-        return _Net(self)
+        return self._net
 
     def fault(self, error: BaseException) -> None:
         """Take note of a mistake of ours; after a few of them the watcher lets go."""

@@ -8,6 +8,7 @@ show every window there is.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter, deque
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,8 @@ REPEATS = 3
 """How often a stretch is kept after the same other one."""
 MOST_EVENTS = 50_000
 """Of a trace: whoever does something new all the time is not followed for ever."""
-MOST_STRETCHES = 20_000
+MOST_NUMBERED = 500_000
+"""Events of all the stretches that are told apart."""
 _MOST_HELD = 4
 _LONG = 256
 """Events of one stretch after which repetitions inside it are looked for."""
@@ -49,12 +51,14 @@ class Stream:
         """All that were taken, kept or not."""
         self.full = False
         self._stretch: list[Event] = []
-        self._numbers: dict[tuple[int, ...], int] = {}
+        self._numbers: dict[bytes, int] = {}  # by the ids of a stretch's events
+        self._numbered = 0  # events in all of them
         self._follows: Counter[tuple[int, int]] = Counter()
         self._previous = -1  # number of the latest stretch, kept or not
         self._kept = -1  # of the latest that was kept
         # Stretches since the latest that was kept: the way back to it must be told as well.
-        self._held: deque[tuple[int, tuple[Event, ...]]] = deque(maxlen=_MOST_HELD)
+        self._held: deque[tuple[int, list[Event]]] = deque(maxlen=_MOST_HELD)
+        self._usual: list[Event] | None = None  # the latest stretch, if it is an old story
 
     def add(self, event: Event) -> None:
         """Take an event. The same happening must be the same object: that is how it is known."""
@@ -70,21 +74,37 @@ class Stream:
         stretch = self._stretch
         if not stretch:
             return False
+        self.events += len(stretch)
+        self._stretch = []
+        if stretch == self._usual:
+            return False
         if len(stretch) > _LONG:
             stretch = tidied(stretch)
-        self.events += len(self._stretch)
-        self._stretch = []
-        number = self._numbers.setdefault(tuple(map(id, stretch)), len(self._numbers))
-        self.full = self.full or len(self._numbers) > MOST_STRETCHES
+        number = self._number(stretch)
         pair = (self._previous, number)
         self._previous = number
-        self._follows[pair] += 1
-        if self._follows[pair] > REPEATS or self.full:
-            self._held.append((number, tuple(stretch)))
+        if not self.full:
+            self._follows[pair] += 1
+        old = self.full or self._follows[pair] > REPEATS
+        self._usual = stretch if old and pair[0] == number else None
+        if old:
+            self._held.append((number, stretch))
             return False
         self._bridge()
         self._keep(number, stretch)
         return True
+
+    def _number(self, stretch: list[Event]) -> int:
+        """Return the number of a stretch; -3 for all that came too late to be told apart."""
+        key = array("Q", map(id, stretch)).tobytes()
+        number = self._numbers.get(key)
+        if number is None and self.full:
+            return -3
+        if number is None:
+            number = self._numbers[key] = len(self._numbers)
+            self._numbered += len(stretch)
+            self.full = self._numbered > MOST_NUMBERED
+        return number
 
     def finish(self) -> None:
         """Keep what is held back: the last thing a job does is worth knowing."""
@@ -98,7 +118,7 @@ class Stream:
         for event in stretch:
             self.trace.record(event)
         self._kept = number
-        self.full = len(self.trace) >= MOST_EVENTS
+        self.full = self.full or len(self.trace) >= MOST_EVENTS
 
     def _bridge(self) -> None:
         """Tell the shortest way from what was kept last to what happened last."""

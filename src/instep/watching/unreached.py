@@ -32,6 +32,11 @@ class Unreached:
         self._called: set[int] = set()  # of those: parameters of modules that were called
         self._handles: list[Any] = []
 
+    def forget(self, name: str) -> None:
+        """Drop what is known of an optimizer that has died."""
+        self._filled.pop(name, None)
+        self._missing.pop(name, None)
+
     def before_step(self, name: str, every: list[Any], filled: list[Any], updates: int) -> None:
         """Look at the parameters of an optimizer; `filled` are those with a gradient."""
         seen = self._filled.setdefault(name, set())

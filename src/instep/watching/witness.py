@@ -55,11 +55,17 @@ class Witnesses:
             witness.holds = False
             self.touched((name,))
 
+    def forget(self, name: str) -> None:
+        """Drop the witness of an optimizer that has died."""
+        self._all.pop(name, None)
+
     def changes(self) -> Iterator[tuple[str, str]]:
         """Give what nobody has told: the optimizer, and "none", "zeros" or "edited"."""
         for name, witness in self._all.items():
+            if not witness.holds:
+                continue
             parameter = witness.weak()
-            if parameter is None or not witness.holds:
+            if parameter is None:
                 continue
             grad = parameter.grad
             if grad is None:

@@ -79,8 +79,9 @@ def hook_forward(seam: Seam, model: Module) -> None:
         del args
         if torch.compiler.is_compiling() or not seam.is_on:  # what is compiled has no room for us
             return
-        with seam.safely():
+        try:
             seam.recorder.forward(module)
+        except Exception as error:  # noqa: BLE001
+            seam.fault(error)
 
-    handle = model.register_forward_pre_hook(before)
-    seam.patches.later(handle.remove)
+    seam.recorder.book.keep(model.register_forward_pre_hook(before))
