@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from instep.watching.spelling import spelled
+from instep.watching.wrappers import core_model, core_optimizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -75,6 +75,7 @@ class Book:
         self.grown: deque[Parameter] = deque()
         """Parameters whose gradient was added to, in order: autograd appends to it directly."""
         self._names: dict[int, tuple[Any, str]] = {}
+        self._cores: dict[int, tuple[Any, Any]] = {}
         self._taken: set[str] = set()
         self._touched: dict[tuple[int, ...], Touched] = {}
         self._handles: list[Any] = []
@@ -114,7 +115,7 @@ class Book:
         held = list(model.named_parameters())
         if not held:
             return None
-        id_ = self.name(_core(model), name or type(_core(model)).__name__.lower())
+        id_ = self.name(core_model(model), name or type(core_model(model)).__name__.lower())
         if id_ not in self.models:
             self.models[id_] = weakref.ref(model)
         for path, parameter in held:
@@ -130,7 +131,7 @@ class Book:
         """Return the id of a model that is in the book."""
         if not isinstance(module, torch.nn.Module):
             return None
-        core = _core(module)
+        core = core_model(module)
         return self.name(core, "model") if self.is_named(core) else None
 
     # Optimizers
@@ -156,8 +157,17 @@ class Book:
             self.find_models()
         self._touched.clear()
 
+    def core(self, optimizer: Optimizer) -> Optimizer:
+        """Return what an optimizer stands for: itself, unless it wraps another one."""
+        known = self._cores.get(id(optimizer))
+        if known is None or known[0]() is not optimizer:
+            inner = weakref.ref(core_optimizer(optimizer))
+            known = self._cores[id(optimizer)] = (weakref.ref(optimizer), inner)
+        return known[1]() or optimizer
+
     def optimizer_name(self, optimizer: Optimizer) -> str:
         """Return the id of an optimizer."""
+        optimizer = self.core(optimizer)
         return self.name(optimizer, type(optimizer).__name__.lower())
 
     def knows(self, optimizer: Optimizer) -> bool:
@@ -224,17 +234,6 @@ class Book:
 def _is_module(thing: object) -> bool:
     # `isinstance` would ask proxies for their class, and wake up what is loaded on first use.
     return issubclass(type(thing), torch.nn.Module)
-
-
-def _core(model: Module) -> Module:
-    """Return what is inside wrappers: DDP's, and that of `torch.compile`."""
-    while True:
-        if isinstance(model, DistributedDataParallel):
-            model = model.module
-        elif "_orig_mod" in model._modules:  # noqa: SLF001
-            model = model._modules["_orig_mod"]  # type: ignore[assignment]  # noqa: SLF001
-        else:
-            return model
 
 
 def _plain(path: str) -> str:

@@ -124,6 +124,7 @@ class Job:
         with self.seam.safely():
             self.book.close()
         with self.seam.safely():
+            self.recorder.feeds.settle(last=True)
             self.stream.finish()
             self.judge.look(last=True)
         with self.seam.safely():

@@ -50,16 +50,27 @@ class Losses:
             said = spelled(root, self._recorder.book.skip) or "loss"
             id_ = self._names[place] = f"{said}@{place}" if said in facts else said
         known: dict[str, Fact] = {"type": reading.kind, "reduction": reading.reduction}
+        if reading.masked and not self._is_ragged(id_):
+            known["reduction"] = None
         items = _plain(reading.items)
         if items is not None:
             window = self._items.setdefault(id_, [])
             window.append(items)
             if min(window) != max(window):
                 known["ragged"] = True
-        if facts.get(id_, {}).get("ragged"):
+        if self._is_ragged(id_):
             known["ragged"] = True
         self._recorder.fact(id_, "loss", place, **known)
         return id_
+
+    def certain(self, reading: Reading, id_: str) -> Reading:
+        """Return what is certain: a count that is never another one may be that of the window."""
+        if reading.masked and not self._is_ragged(id_):
+            return reading._replace(parts=None, reduction=None)
+        return reading
+
+    def _is_ragged(self, id_: str) -> bool:
+        return bool(self._recorder.facts.get(id_, {}).get("ragged"))
 
     def window_closed(self) -> None:
         """Forget the items of a window."""

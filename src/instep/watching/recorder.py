@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,8 +12,6 @@ from instep.trace import (
     Called,
     Clip,
     Created,
-    Drawn,
-    EpochEnd,
     Forward,
     GradEdited,
     Mode,
@@ -28,6 +25,7 @@ from instep.trace import (
     here,
 )
 from instep.watching import graph
+from instep.watching.feeds import Feeds
 from instep.watching.losses import Losses
 from instep.watching.witness import Witnesses
 
@@ -59,11 +57,13 @@ class Recorder:
         self.facts: dict[str, dict[str, Fact]] = {}
         """By id: what was told of it."""
         self._losses = Losses(self)
-        self._drawn: Counter[str] = Counter()
-        self._epochs: Counter[str] = Counter()
+        self.feeds = Feeds(self)
         self.since: dict[str, Counter[tuple[tuple[int, ...], Place | None]]] = defaultdict(Counter)
         """Backwards since the gradients were last cleared: by optimizer, what they touched and
         where; under "" those of parameters that no optimizer holds."""
+        self.fresh: Counter[str] = Counter()
+        """Backwards since the last step, by optimizer."""
+        self.clears: Counter[str] = Counter()
         self.scaled: dict[int, Any] = {}  # by id, what a scaler has scaled, and which scaler
 
     def place(self) -> Place | None:
@@ -71,12 +71,17 @@ class Recorder:
         return here(self.book.skip)
 
     def _add(self, key: tuple[Any, ...], make: Callable[[], Event]) -> Event:
+        """Add an event, made the first time that it happens."""
+        if self.feeds.is_ending:
+            self.feeds.settle()
         event = self._events.get(key)
         if event is None:
             event = self._events[key] = make()
         self.stream.add(event)
         self.series.moment(event)
         return event
+
+    tell = _add  # for those who tell of one part of a job, such as its loaders
 
     def fact(self, id_: str, role: Any, place: Place | None = None, **facts: Fact) -> None:
         """Say what is known about something; only what is new is told."""
@@ -89,37 +94,6 @@ class Recorder:
             ("created", id_, tuple(sorted(merged.items(), key=str)), len(self._events)),
             lambda: Created(id_, role, merged, place=place),
         )
-
-    # Batches
-
-    def drawn(self, loader: object) -> None:
-        """Tell of a batch that a loader gave."""
-        place = self.place()
-        id_ = self._loader(loader, place)
-        self._drawn[id_] += 1
-        self._add(("drawn", id_, place), lambda: Drawn(id_, place=place))
-
-    def epoch_ended(self, loader: object) -> None:
-        """Tell that a loader has no more to give."""
-        place = self.place()
-        id_ = self._loader(loader, place)
-        batches = self._drawn.pop(id_, 0)
-        self._epochs[id_] += 1
-        self._add(
-            ("epoch-end", id_, place, batches),
-            lambda: EpochEnd(id_, batches=batches, place=place),
-        )
-
-    def _loader(self, loader: object, place: Place | None) -> str:
-        if self.book.is_named(loader):
-            return self.book.name(loader, "loader")
-        id_ = self.book.name(loader, "loader")
-        length = getattr(loader, "__len__", None)
-        facts: dict[str, Fact] = {"type": type(loader).__name__}
-        with suppress(TypeError):  # an iterable dataset has none
-            facts["length"] = int(length()) if length is not None else None
-        self.fact(id_, "loader", place, **facts)
-        return id_
 
     # Models
 
@@ -181,6 +155,7 @@ class Recorder:
 
     def optimizer(self, optimizer: Optimizer) -> str:
         """Return the id of an optimizer, and introduce it the first time."""
+        optimizer = self.book.core(optimizer)
         if not self.book.knows(optimizer):
             groups = optimizer.param_groups
             self.book.take_group(optimizer, [p for g in groups for p in g["params"]], None)
@@ -243,12 +218,14 @@ class Recorder:
     def noticed(self) -> None:
         """Tell what was done to gradients by hand since the last event."""
         for id_, change in self.witnesses.changes():
-            if change != "edited":
-                self.since.pop(id_, None)
-            if change == "edited":
+            if change == "weights":
+                self.opaque((id_,), "weights changed between a backward and its step")
+            elif change == "edited":
                 self._add(("edited", id_), lambda id_=id_: GradEdited((id_,)))  # type: ignore[misc]
             else:
                 none = change == "none"
+                self.since.pop(id_, None)
+                self.clears[id_] += 1
                 self._add(
                     ("by-hand", id_, none),
                     lambda id_=id_, none=none: Zero((id_,), set_to_none=none),  # type: ignore[misc]
@@ -281,6 +258,7 @@ class Recorder:
         place = self.place()
         reading, scaler = before if before is not None else (graph.Reading(None), None)
         loss = self._losses.introduce(root, reading, place)
+        reading = self._losses.certain(reading, loss)
         factor, parts = self._losses.factor(reading, place)
         self._add(
             ("backward", touched.keys, place, loss, factor, parts, reading.reduction, scaler),
@@ -297,6 +275,7 @@ class Recorder:
         )
         for name in (*touched.optimizers, *(("",) if touched.foreign else ())):
             self.since[name][touched.keys, place] += 1
+            self.fresh[name] += 1
         self.sampler.after_backward(touched, place)
 
     def _introduce(self, touched: Touched) -> None:
@@ -313,6 +292,7 @@ class Recorder:
 
     def _cleared(self, optimizer: str) -> None:
         self.witnesses.cleared(optimizer)
+        self.clears[optimizer] += 1
         self.since.pop(optimizer, None)
 
     # Updates
@@ -344,7 +324,8 @@ class Recorder:
         """Tell of an optimizer that was asked to update."""
         place = self.place()
         id_ = self.optimizer(optimizer)
-        self.witnesses.touched((id_,))
+        self.witnesses.stepped(id_)
+        self.fresh.pop(id_, None)
         self._losses.window_closed()
         self._add(
             ("step", id_, place, scaler, skipped, closure),
