@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from instep.trace import Place
 
+_MOST_GROWN = 2**18
+"""Parameters that wait for somebody to ask: a backward that is not seen must not add up."""
 _WRAPPERS = ("module.", "_orig_mod.")
 
 
@@ -72,7 +74,7 @@ class Book:
         self.parameters: dict[int, Held] = {}
         self.models: dict[str, Any] = {}
         self.optimizers: dict[int, Maker] = {}
-        self.grown: deque[Parameter] = deque()
+        self.grown: deque[Parameter] = deque(maxlen=_MOST_GROWN)
         """Parameters whose gradient was added to, in order: autograd appends to it directly."""
         self._names: dict[int, tuple[Any, str]] = {}
         self._cores: dict[int, tuple[Any, Any]] = {}

@@ -64,6 +64,8 @@ class Recorder:
         self.fresh: Counter[str] = Counter()
         """Backwards since the last step, by optimizer."""
         self.clears: Counter[str] = Counter()
+        self.is_going_back = False
+        """A backward is running."""
         self.scaled: dict[int, Any] = {}  # by id, what a scaler has scaled, and which scaler
 
     def place(self) -> Place | None:
@@ -216,7 +218,13 @@ class Recorder:
         )
 
     def noticed(self) -> None:
-        """Tell what was done to gradients by hand since the last event."""
+        """Tell what was done to gradients since the last event, by hand or out of sight."""
+        if self.book.grown:
+            grown = tuple(self.book.grown)
+            self.book.grown.clear()
+            touched = self.book.touched(tuple(map(id, grown)), grown)
+            if touched.optimizers:
+                self.opaque(touched.optimizers, "a backward that is compiled, or not over yet")
         for id_, change in self.witnesses.changes():
             if change == "weights":
                 self.opaque((id_,), "weights changed between a backward and its step")
@@ -324,6 +332,8 @@ class Recorder:
         """Tell of an optimizer that was asked to update."""
         place = self.place()
         id_ = self.optimizer(optimizer)
+        if self.is_going_back:
+            self.opaque((id_,), "a step inside of a backward")
         self.witnesses.stepped(id_)
         self.fresh.pop(id_, None)
         self._losses.window_closed()

@@ -12,6 +12,7 @@ from torch.optim.optimizer import (
 )
 
 from instep.watching.driven import is_driven
+from instep.watching.patches import is_blind, uncompiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,8 +61,9 @@ def _hook_steps(seam: Seam) -> None:
     recorder = seam.recorder
     running: list[_Running] = []
 
+    @uncompiled
     def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if not seam.is_on:
+        if not seam.is_on or is_blind():
             return
         with seam.safely():
             closure = args[1] if len(args) > 1 else kwargs.get("closure")
@@ -78,9 +80,10 @@ def _hook_steps(seam: Seam) -> None:
             running.append(_Running(name, frame, callable(closure), waiting, clears))
             recorder.sampler.before_step(optimizer, name)
 
+    @uncompiled
     def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         del args, kwargs
-        if not seam.is_on:
+        if not seam.is_on or is_blind():
             return
         with seam.safely():
             seam.stepped = True
