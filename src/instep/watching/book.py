@@ -97,6 +97,11 @@ class Book:
         self._names[id(thing)] = (weakref.ref(thing), id_)
         return id_
 
+    def rename(self, thing: object, id_: str) -> str:
+        """Give a thing the id of one that is gone and that it has come in place of."""
+        self._names[id(thing)] = (weakref.ref(thing), id_)
+        return id_
+
     def is_named(self, thing: object) -> bool:
         """Say whether a thing has been met."""
         known = self._names.get(id(thing))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import opcode
+import weakref
 from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ class Feeds:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._drawn: Counter[str] = Counter()
+        self._places: dict[Place | None, tuple[weakref.ref[object], str]] = {}
         self._ending: list[tuple[FrameType, str, Place | None]] = []
 
     def drawn(self, loader: object) -> None:
@@ -73,7 +75,12 @@ class Feeds:
         book = self._recorder.book
         if book.is_named(loader):
             return book.name(loader, "loader")
-        id_ = book.name(loader, "loader")
+        earlier = self._places.get(place)
+        if earlier is not None and earlier[0]() is None:  # a new one for each epoch is one of them
+            id_ = book.rename(loader, earlier[1])
+        else:
+            id_ = book.name(loader, "loader")
+        self._places[place] = (weakref.ref(loader), id_)
         length = getattr(loader, "__len__", None)
         facts: dict[str, Fact] = {"type": type(loader).__name__}
         with suppress(TypeError):  # an iterable dataset has none

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from instep.watching.samples import Sampler
     from instep.watching.series import Series
     from instep.watching.stream import Stream
+
+_TORCH = (str(Path(torch.__file__).parent) + "/",)
 
 
 class Recorder:
@@ -196,6 +199,8 @@ class Recorder:
         parameters = list(model.parameters())
         touched = self.book.touched(tuple(map(id, parameters)), parameters)
         place = self.place()
+        if here(_TORCH) is not place:
+            place = None  # a framework did it by itself: no line of the user's would change that
         mine = {id(parameter) for parameter in parameters}
         complete = True
         for made in self.book.optimizers.values():

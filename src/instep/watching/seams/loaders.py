@@ -27,7 +27,10 @@ def install(seam: Seam) -> None:
     def begin(original: Callable[..., Any], self: Any) -> Any:
         iterator = original(self)
         with seam.safely():
-            owners[iterator] = weakref.ref(self)
+            # An iterator that is kept by its loader must not keep the loader in turn; another one
+            # has to: of a loader that is made in the head of a `for`, nobody else has hold.
+            is_kept = getattr(self, "_iterator", None) is not None
+            owners[iterator] = weakref.ref(self) if is_kept else lambda: self
         return iterator
 
     def draw(original: Callable[..., Any], self: Any) -> Any:
