@@ -71,6 +71,7 @@ test-slow: $(READY) ## the tests that take minutes
 
 test-peers: $(BENCH_READY) ## the tests that need the peers of the bench environment
 	$(BENCH)/bin/python -m benchmarks.exactness --require-peers --check
+	$(BENCH)/bin/python -m pytest -q -m peers tests/peers
 
 bench-overhead: $(BENCH_READY) ## Python overhead per micro-batch, peers in the same run
 	$(BENCH)/bin/python -m benchmarks.overhead --write

@@ -10,9 +10,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from instep.watching.spelling import spelled
+from instep.watching.wrappers import core_model, core_optimizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from instep.trace import Place
 
+_MOST_GROWN = 2**18
+"""Parameters that wait for somebody to ask: a backward that is not seen must not add up."""
 _WRAPPERS = ("module.", "_orig_mod.")
 _MOST_ALIKE = 8
 """Things of one name after which the dead among them give theirs away."""
@@ -84,13 +86,14 @@ class Book:
         self.parameters: dict[int, Held] = {}
         self.models: dict[str, Any] = {}
         self.optimizers: dict[int, Maker] = {}
-        self.grown: deque[Parameter] = deque()
+        self.grown: deque[Parameter] = deque(maxlen=_MOST_GROWN)
         """Parameters whose gradient was added to, in order: autograd appends to it directly."""
         self._names: dict[int, tuple[Any, str]] = {}
         self._alike: dict[str, list[str]] = {}  # by name: ids that were made of it, oldest first
         self._owners: dict[str, Any] = {}  # by id: who has it
         self.passed_on: Callable[[str], None] = lambda _: None
         """Called with an id whose owner has died before it is given to something else."""
+        self._cores: dict[int, tuple[Any, Any]] = {}
         self._touched: dict[tuple[int, ...], Touched] = {}
         self._handles: list[Any] = []
         self.fresh: deque[Any] = deque()
@@ -148,6 +151,13 @@ class Book:
         known = self._names.get(id(thing))
         return known[1] if known is not None and known[0]() is thing else None
 
+    def rename(self, thing: object, id_: str) -> str:
+        """Give a thing the id of one that is gone and that it has come in place of."""
+        weak = weakref.ref(thing)
+        self._names[id(thing)] = (weak, id_)
+        self._owners[id_] = weak
+        return id_
+
     def is_named(self, thing: object) -> bool:
         """Say whether a thing has been met."""
         return self.met(thing) is not None
@@ -171,7 +181,7 @@ class Book:
         held = list(model.named_parameters())
         if not held:
             return None
-        id_ = self.name(_core(model), name or type(_core(model)).__name__.lower())
+        id_ = self.name(core_model(model), name or type(core_model(model)).__name__.lower())
         weak = self.models.get(id_)
         if weak is None or weak() is None:
             self.models[id_] = weakref.ref(model)
@@ -189,7 +199,7 @@ class Book:
         """Return the id of a model that is in the book."""
         met = self.met(module)
         if met is None and isinstance(module, torch.nn.Module):
-            met = self.met(_core(module))
+            met = self.met(core_model(module))
         return met
 
     # Optimizers
@@ -218,8 +228,17 @@ class Book:
             self.find_models()
         self._touched.clear()
 
+    def core(self, optimizer: Optimizer) -> Optimizer:
+        """Return what an optimizer stands for: itself, unless it wraps another one."""
+        known = self._cores.get(id(optimizer))
+        if known is None or known[0]() is not optimizer:
+            inner = weakref.ref(core_optimizer(optimizer))
+            known = self._cores[id(optimizer)] = (weakref.ref(optimizer), inner)
+        return known[1]() or optimizer
+
     def optimizer_name(self, optimizer: Optimizer) -> str:
         """Return the id of an optimizer."""
+        optimizer = self.core(optimizer)
         return self.name(optimizer, type(optimizer).__name__.lower())
 
     def knows(self, optimizer: Optimizer) -> bool:
@@ -293,17 +312,6 @@ class Book:
 def _is_module(thing: object) -> bool:
     # `isinstance` would ask proxies for their class, and wake up what is loaded on first use.
     return issubclass(type(thing), torch.nn.Module)
-
-
-def _core(model: Module) -> Module:
-    """Return what is inside wrappers: DDP's, and that of `torch.compile`."""
-    while True:
-        if isinstance(model, DistributedDataParallel):
-            model = model.module
-        elif "_orig_mod" in model._modules:  # noqa: SLF001
-            model = model._modules["_orig_mod"]  # type: ignore[assignment]  # noqa: SLF001
-        else:
-            return model
 
 
 def _plain(path: str) -> str:

@@ -6,18 +6,25 @@ computed, and nothing is fetched from a device.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import accumulate
+from math import prod
+from operator import mul
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+_Term: TypeAlias = "tuple[Any, tuple[float, ...]]"
 
 _DEEPEST = 32
 _SAME = frozenset(
     {"ToCopyBackward0", "NegBackward0", "ViewBackward0", "SqueezeBackward0", "SqueezeBackward1",
      "ReshapeAliasBackward0", "CloneBackward0", "AliasBackward0", "UnsqueezeBackward0",
-     "SelectBackward0", "UnsafeViewBackward0"}
+     "SelectBackward0", "UnsafeViewBackward0", "RsubBackward1"}
 )  # fmt: skip
 """Operations that neither multiply nor reduce."""
+_SUMS = frozenset({"AddBackward0", "SubBackward0"})
+_MOST_TERMS = 8
 _MEAN, _SUM = 1, 2  # torch's numbers for the reductions of its losses
 
 
@@ -31,6 +38,8 @@ class Reading(NamedTuple):
     """A number, or a tensor that need not be on the host: what the mean is over."""
     kind: str | None = None
     """The operation at the bottom, as autograd calls it."""
+    masked: bool = False
+    """It is a sum over a count of some of its elements, which need not all be its own."""
 
     @property
     def factor(self) -> float | None:
@@ -44,10 +53,30 @@ class Reading(NamedTuple):
 
 
 def read(loss: Tensor, *, scaled: bool = False) -> Reading:
-    """Read a loss; `scaled` says that the outermost multiplication is a scaler's."""
-    node = loss.grad_fn
-    parts: list[float] = []
-    divided: list[tuple[int, Any]] = []
+    """Read a loss; `scaled` says that the outermost multiplication is a scaler's.
+
+    >>> import torch
+    >>> x = torch.ones(8, requires_grad=True)
+    >>> read(x.mean() / 4 + 0.1 * x.square().mean())[:3]
+    ((0.25,), 'mean', 8)
+    """
+    terms: list[Reading] = []
+    waiting: list[_Term] = [(loss.grad_fn, ())]
+    while waiting and len(terms) < _MOST_TERMS:
+        terms.append(_term(*waiting.pop(), waiting, scaled=scaled and not terms))
+    return max(terms, key=_weight)
+
+
+def _weight(term: Reading) -> tuple[int, float]:
+    """Order the terms of a sum: the largest one that is surely a mean speaks for all."""
+    known = {"mean": 2, "sum": 1}.get(term.reduction or "", 0)
+    return known, abs(term.factor or 0.0)
+
+
+def _term(node: Any, before: tuple[float, ...], waiting: list[_Term], *, scaled: bool) -> Reading:
+    """Read one term, from multipliers `before` it; the second one of a sum is left to wait."""
+    parts = list(before)
+    divisor: Any = None  # what the innermost multiplier divides by
     for _ in range(_DEEPEST):
         if node is None:
             break
@@ -60,23 +89,26 @@ def read(loss: Tensor, *, scaled: bool = False) -> Reading:
                 number = _number(other)
                 if number is None or not number:
                     return Reading(None, kind=name)
-                divided.append((len(parts), other if name[0] == "D" else None))
+                divisor = other if name[0] == "D" else None
                 parts.append(1 / number if name[0] == "D" else number)
+        elif name in _SUMS:
+            second = node.next_functions[1][0]
+            if second is not None:
+                waiting.append((second, tuple(parts)))
         elif name not in _SAME:
-            return _bottom(node, name, parts, divided)
+            return _bottom(node, name, parts, divisor)
         node = node.next_functions[0][0] if node.next_functions else None
     return Reading(tuple(parts))
 
 
-def _bottom(node: Any, name: str, parts: list[float], divided: list[tuple[int, Any]]) -> Reading:
+def _bottom(node: Any, name: str, parts: list[float], divisor: Any) -> Reading:
     """Read the operation that reduces."""
     if name.startswith("MeanBackward"):
-        return Reading(tuple(parts), "mean", _saved(node, "_saved_self_numel"), name)
+        return Reading(tuple(parts), "mean", _saved(node, "_saved_self_sym_numel"), name)
     if name.startswith("SumBackward"):
-        if divided and divided[-1][0] == len(parts) - 1 and divided[-1][1] is not None:
-            # A sum over its own count is a mean written out.
-            return Reading(tuple(parts[:-1]), "mean", round(1 / parts[-1], 6), name)
-        return Reading(tuple(parts), "sum", None, name)
+        if divisor is None:
+            return Reading(tuple(parts), "sum", None, name)
+        return _divided(node, name, parts, round(1 / parts[-1], 6))
     reduction = _saved(node, "_saved_reduction")
     if reduction in {_MEAN, _SUM}:
         items = _saved(node, "_saved_total_weight")
@@ -84,7 +116,19 @@ def _bottom(node: Any, name: str, parts: list[float], divided: list[tuple[int, A
             whole = _saved(node, "_saved_self")
             items = None if whole is None else whole.numel()
         return Reading(tuple(parts), "mean" if reduction == _MEAN else "sum", items, name)
+    if not name[-1].isdigit():  # somebody's own function, or a compiled one: it may divide inside
+        return Reading(None, kind=name)
     return Reading(tuple(parts), kind=name)
+
+
+def _divided(node: Any, name: str, parts: list[float], count: float) -> Reading:
+    """Read a sum over a count: a mean written out, or a share of something larger."""
+    sizes = tuple(_saved(node, "_saved_self_sym_sizes") or ())
+    if count in accumulate(sizes, mul):
+        return Reading(tuple(parts[:-1]), "mean", count, name)
+    if count > prod(sizes):
+        return Reading(tuple(parts), "sum", None, name)
+    return Reading(tuple(parts[:-1]), "mean", count, name, masked=True)
 
 
 def _saved(node: Any, name: str) -> Any:

@@ -123,6 +123,7 @@ class Job:
         with self.seam.safely():
             self.book.close()
         with self.seam.safely():
+            self.recorder.feeds.settle(last=True)
             self.sampler.close()
             self.stream.finish()
             self.judge.look(last=True)

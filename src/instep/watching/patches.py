@@ -3,12 +3,40 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from torch._C._dynamo import eval_frame
+from torch.compiler import is_compiling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _MISSING = object()
+_compiler: Callable[[], object] = getattr(eval_frame, "get_eval_frame_callback", lambda: None)
+_F = TypeVar("_F", bound="Callable[..., Any]")
+
+
+def uncompiled(function: _F) -> _F:
+    """Have the compiler leave a function of ours alone where it is called from what was compiled.
+
+    It may still be traced into: a break in the user's graph would be worse.
+    """
+    # As `torch._dynamo.eval_frame.skip_code` does, whose import takes seconds.
+    inner: Any = eval_frame
+    if hasattr(inner, "set_code_exec_strategy"):
+        action = inner._FrameAction  # noqa: SLF001
+        strategy = inner._FrameExecStrategy(action.SKIP, action.DEFAULT)  # noqa: SLF001
+        inner.set_code_exec_strategy(function.__code__, strategy)
+    return function
+
+
+@uncompiled
+def is_blind() -> bool:
+    """Say whether the caller is being compiled, or runs in between of what was.
+
+    Whatever the watcher did there would be compiled as well, or would break the user's graph.
+    """
+    return is_compiling() or _compiler() is not None
 
 
 class Patches:
@@ -22,14 +50,15 @@ class Patches:
     def replace(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
         """Put `around(original, *args, **kwargs)` in place of an attribute.
 
-        An inherited one is replaced for this owner alone.
+        An inherited one is replaced for this owner alone. Code that is compiled finds the original.
         """
         inherited = name not in vars(owner)
         original = getattr(owner, name)
 
         @functools.wraps(original)
+        @uncompiled
         def replaced(*args: Any, **kwargs: Any) -> Any:
-            if not self.is_on:
+            if not self.is_on or is_blind():
                 return original(*args, **kwargs)
             return around(original, *args, **kwargs)
 

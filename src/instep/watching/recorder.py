@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,8 +13,6 @@ from instep.trace import (
     Called,
     Clip,
     Created,
-    Drawn,
-    EpochEnd,
     Forward,
     GradEdited,
     Mode,
@@ -29,6 +27,7 @@ from instep.trace import (
 )
 from instep.watching import graph
 from instep.watching.facts import Few, of_model
+from instep.watching.feeds import Feeds
 from instep.watching.losses import Losses
 from instep.watching.witness import Witnesses
 
@@ -43,6 +42,8 @@ if TYPE_CHECKING:
     from instep.watching.samples import Sampler
     from instep.watching.series import Series
     from instep.watching.stream import Stream
+
+_TORCH = (str(Path(torch.__file__).parent) + "/",)
 
 
 _MOST_SINCE = 1000
@@ -65,13 +66,17 @@ class Recorder:
         self.facts: dict[str, dict[str, Fact]] = {}
         """By id: what was told of it."""
         self._losses = Losses(self)
+        self.feeds = Feeds(self)
         self._introduced: Touched | None = None  # the latest
-        self._drawn: Counter[str] = Counter()
-        self._epochs: Counter[str] = Counter()
         self.since: dict[str, Counter[tuple[tuple[int, ...], Place | None]]] = defaultdict(Counter)
         """Backwards since the gradients were last cleared: by optimizer, what they touched and
         where; under "" those of parameters that no optimizer holds."""
-        self._few = Few()
+        self.fresh: Counter[str] = Counter()
+        """Backwards since the last step, by optimizer."""
+        self.clears: Counter[str] = Counter()
+        self.is_going_back = False
+        """A backward is running."""
+        self.few = Few()
         book.passed_on = self.passed_on
         self.scaled: dict[int, Any] = {}  # by id, what a scaler has scaled, and which scaler
 
@@ -83,18 +88,25 @@ class Recorder:
         """Forget what was told of something that has died: another one has its name now."""
         self.facts.pop(id_, None)
         self.since.pop(id_, None)
-        self._drawn.pop(id_, None)
+        self.feeds.forget(id_)
+        self.fresh.pop(id_, None)
+        self.clears.pop(id_, None)
         self._introduced = None
         self.witnesses.forget(id_)
         self.sampler.forget(id_)
 
     def _add(self, key: tuple[Any, ...], make: Callable[[], Event]) -> Event:
+        """Add an event, made the first time that it happens."""
+        if self.feeds.is_ending:
+            self.feeds.settle()
         event = self._events.get(key)
         if event is None:
             event = self._events[key] = make()
         self.stream.add(event)
         self.series.moment(event)
         return event
+
+    tell = _add  # for those who tell of one part of a job, such as its loaders
 
     def fact(self, id_: str, role: Any, place: Place | None = None, **facts: Fact) -> None:
         """Say what is known about something; only what is new is told."""
@@ -107,37 +119,6 @@ class Recorder:
             ("created", id_, place, tuple(sorted(merged.items(), key=str))),
             lambda: Created(id_, role, merged, place=place),
         )
-
-    # Batches
-
-    def drawn(self, loader: object) -> None:
-        """Tell of a batch that a loader gave."""
-        place = self.place()
-        id_ = self._loader(loader, place)
-        self._drawn[id_] += 1
-        self._add(("drawn", id_, place), lambda: Drawn(id_, place=place))
-
-    def epoch_ended(self, loader: object) -> None:
-        """Tell that a loader has no more to give."""
-        place = self.place()
-        id_ = self._loader(loader, place)
-        batches = self._few("batches", place, self._drawn.pop(id_, 0))
-        self._epochs[id_] += 1
-        self._add(
-            ("epoch-end", id_, place, batches),
-            lambda: EpochEnd(id_, batches=batches, place=place),
-        )
-
-    def _loader(self, loader: object, place: Place | None) -> str:
-        if self.book.is_named(loader):
-            return self.book.name(loader, "loader")
-        id_ = self.book.name(loader, "loader")
-        length = getattr(loader, "__len__", None)
-        facts: dict[str, Fact] = {"type": type(loader).__name__}
-        with suppress(TypeError):  # an iterable dataset has none
-            facts["length"] = int(length()) if length is not None else None
-        self.fact(id_, "loader", place, **facts)
-        return id_
 
     # Models
 
@@ -188,6 +169,7 @@ class Recorder:
         met = self.book.met(optimizer)
         if met is not None and met in self.facts:
             return met
+        optimizer = self.book.core(optimizer)
         if not self.book.knows(optimizer):
             groups = optimizer.param_groups
             self.book.take_group(optimizer, [p for g in groups for p in g["params"]], None)
@@ -220,6 +202,8 @@ class Recorder:
         parameters = list(model.parameters())
         touched = self.book.touched(tuple(map(id, parameters)), parameters)
         place = self.place()
+        if here(_TORCH) is not place:
+            place = None  # a framework did it by itself: no line of the user's would change that
         mine = {id(parameter) for parameter in parameters}
         complete = True
         for made in self.book.optimizers.values():
@@ -242,14 +226,22 @@ class Recorder:
         )
 
     def noticed(self) -> None:
-        """Tell what was done to gradients by hand since the last event."""
+        """Tell what was done to gradients since the last event, by hand or out of sight."""
+        if self.book.grown:
+            grown = tuple(self.book.grown)
+            self.book.grown.clear()
+            touched = self.book.touched(tuple(map(id, grown)), grown)
+            if touched.optimizers:
+                self.opaque(touched.optimizers, "a backward that is compiled, or not over yet")
         for id_, change in self.witnesses.changes():
-            if change != "edited":
-                self.since.pop(id_, None)
-            if change == "edited":
+            if change == "weights":
+                self.opaque((id_,), "weights changed between a backward and its step")
+            elif change == "edited":
                 self._add(("edited", id_), lambda id_=id_: GradEdited((id_,)))  # type: ignore[misc]
             else:
                 none = change == "none"
+                self.since.pop(id_, None)
+                self.clears[id_] += 1
                 self._add(
                     ("by-hand", id_, none),
                     lambda id_=id_, none=none: Zero((id_,), set_to_none=none),  # type: ignore[misc]
@@ -281,6 +273,7 @@ class Recorder:
         place = self.place()
         reading, scaler = before if before is not None else (graph.Reading(None), None)
         loss = self._losses.introduce(root, reading, place)
+        reading = self._losses.certain(reading, loss)
         factor, parts = self._losses.factor(reading, place)
         read = (loss, factor, parts, reading.reduction, scaler)
         self._add(
@@ -299,6 +292,7 @@ class Recorder:
         for name in (*touched.optimizers, *(("",) if touched.foreign else ())):
             since = self.since[name]
             since[touched.keys if len(since) < _MOST_SINCE else (), place] += 1
+            self.fresh[name] += 1
         self.sampler.after_backward(touched, place)
 
     def _introduce(self, touched: Touched) -> None:
@@ -318,6 +312,7 @@ class Recorder:
 
     def _cleared(self, optimizer: str) -> None:
         self.witnesses.cleared(optimizer)
+        self.clears[optimizer] += 1
         self.since.pop(optimizer, None)
 
     # Updates
@@ -328,7 +323,7 @@ class Recorder:
         held = self.book.holders(parameters)
         self.witnesses.touched(held)
         self.sampler.clipped(norm)
-        most = self._few("limit", place, float(limit))
+        most = self.few("limit", place, float(limit))
         self._add(("clip", held, place, by, most), lambda: Clip(held, by, most, place=place))
 
     def unscaled(self, optimizer: Optimizer, scaler: str) -> None:
@@ -348,7 +343,10 @@ class Recorder:
         """Tell of an optimizer that was asked to update."""
         place = self.place()
         id_ = self.optimizer(optimizer)
-        self.witnesses.touched((id_,))
+        if self.is_going_back:
+            self.opaque((id_,), "a step inside of a backward")
+        self.witnesses.stepped(id_)
+        self.fresh.pop(id_, None)
         self._losses.window_closed()
         self._add(
             ("step", id_, place, scaler, skipped, closure),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from instep.watching.wrappers import core
+
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -38,13 +40,13 @@ def spelled(thing: object, skip: tuple[str, ...]) -> str | None:
 
 def _in(names: dict[str, Any], thing: object) -> str | None:
     for name, value in list(names.items())[:_MOST_NAMES]:
-        if value is thing and not name.startswith("_"):
+        if not name.startswith("_") and (value is thing or core(value) is thing):
             return name
     for name in ("self", "cls"):
         inner = getattr(names.get(name), "__dict__", None)
         if isinstance(inner, dict):
             for attribute, value in list(inner.items())[:_MOST_NAMES]:
-                if value is thing:
+                if value is thing or core(value) is thing:
                     return f"{name}.{attribute}"
             # A module keeps its parts in a dictionary of their own.
             parts = inner.get("_modules")

@@ -11,19 +11,22 @@ if TYPE_CHECKING:
 
 
 class _Witness:
-    __slots__ = ("holds", "version", "weak")
+    __slots__ = ("fresh", "holds", "version", "weak", "weight")
 
     def __init__(self, weak: Any) -> None:
         self.weak = weak
         self.holds = False  # a gradient is in it, as far as events tell
         self.version = -1
+        self.fresh = False  # it waits for its step: until then the weight must stay as it is
+        self.weight = -1
 
 
 class Witnesses:
     """Compares the gradients of witnesses with what events have told of them.
 
     PyTorch counts every change of a tensor in place. A number that has moved without an event was
-    moved by hand; a gradient that is gone was dropped by hand.
+    moved by hand; a gradient that is gone was dropped by hand. A weight that moves between a
+    backward and its step is moved by somebody who does more than step, and cannot be followed.
     """
 
     def __init__(self) -> None:
@@ -37,7 +40,8 @@ class Witnesses:
                 witness = self._all[name] = _Witness(weak)
             parameter = witness.weak()
             if parameter is not None and parameter.grad is not None:
-                witness.holds = True
+                witness.holds = witness.fresh = True
+                witness.weight = parameter._version  # noqa: SLF001
                 witness.version = parameter.grad._version  # noqa: SLF001
 
     def touched(self, names: Iterable[str]) -> None:
@@ -48,11 +52,18 @@ class Witnesses:
             if witness is not None and parameter is not None and parameter.grad is not None:
                 witness.version = parameter.grad._version  # noqa: SLF001
 
+    def stepped(self, name: str) -> None:
+        """Take note of an update that was told."""
+        witness = self._all.get(name)
+        if witness is not None:
+            witness.fresh = False
+            self.touched((name,))
+
     def cleared(self, name: str) -> None:
         """Take note of a clear that was told."""
         witness = self._all.get(name)
         if witness is not None:
-            witness.holds = False
+            witness.holds = witness.fresh = False
             self.touched((name,))
 
     def forget(self, name: str) -> None:
@@ -60,13 +71,16 @@ class Witnesses:
         self._all.pop(name, None)
 
     def changes(self) -> Iterator[tuple[str, str]]:
-        """Give what nobody has told: the optimizer, and "none", "zeros" or "edited"."""
+        """Give what nobody has told: the optimizer, and "none", "zeros", "edited" or "weights"."""
         for name, witness in self._all.items():
             if not witness.holds:
                 continue
             parameter = witness.weak()
             if parameter is None:
                 continue
+            if witness.fresh and parameter._version != witness.weight:  # noqa: SLF001
+                witness.fresh = False
+                yield name, "weights"
             grad = parameter.grad
             if grad is None:
                 witness.holds = False

@@ -17,11 +17,9 @@ if TYPE_CHECKING:
 def install(seam: Seam) -> None:
     """Watch `torch.autograd.backward`, which `Tensor.backward` calls."""
     recorder = seam.recorder
-    depth = 0
 
     def backward(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        nonlocal depth
-        if depth:  # a reentrant checkpoint goes backward inside of a backward
+        if recorder.is_going_back:  # a reentrant checkpoint goes backward inside of a backward
             return original(*args, **kwargs)
         root = root_of(args[0] if args else kwargs.get("tensors"))
         before = None
@@ -29,11 +27,11 @@ def install(seam: Seam) -> None:
             before = recorder.before_backward(root)
         except Exception as error:  # noqa: BLE001
             seam.fault(error)
-        depth += 1
+        recorder.is_going_back = True
         try:
             done = original(*args, **kwargs)
         finally:
-            depth -= 1
+            recorder.is_going_back = False
         try:
             recorder.after_backward(root, before)
         except Exception as error:  # noqa: BLE001

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.nn import Module, Parameter
+
+from instep.watching.patches import is_blind, uncompiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,9 +76,10 @@ def _replaced(seam: Seam, owner: Module, name: str, old: Any, new: Any) -> None:
 def hook_forward(seam: Seam, model: Module) -> None:
     """Watch the calls of a model."""
 
+    @uncompiled
     def before(module: Module, args: Any) -> None:
         del args
-        if torch.compiler.is_compiling() or not seam.is_on:  # what is compiled has no room for us
+        if is_blind() or not seam.is_on:
             return
         try:
             seam.recorder.forward(module)
