@@ -84,7 +84,7 @@ class Sampler:
         if not self._looks:
             return
         factor = None if reading is None else reading.factor
-        if factor and root.numel() == 1:
+        if factor and root.numel() == 1 and type(root) in _PLAIN:
             self._losses.append((root.detach(), factor))
         updates = sum(self.series.updates.values())
         self.kept.before_backward(root, updates)
@@ -149,7 +149,7 @@ class Sampler:
             return
         started = perf_counter()
         self.ratios.after_step(name, place)
-        if isinstance(self._norm, torch.Tensor):
+        if type(self._norm) in _PLAIN:
             self._later("clip_norm", name, self._norm)
         self._norm = None
         rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
