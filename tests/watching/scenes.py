@@ -7,15 +7,26 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 
+from tests.watching.cast import (
+    Images,
+    Returned,
+    alone,
+    endless_windows,
+    five,
+    labelled,
+    large,
+    regression,
+    saved,
+    two,
+    wide,
+    windows,
+)
 from tests.watching.props import (
     WIDTH,
     Actor,
     Anything,
-    Detector,
     Judged,
     Net,
-    Padded,
-    Pictured,
     Recurrent,
     Score,
     World,
@@ -25,7 +36,8 @@ from tests.watching.props import (
     loader,
     numbers,
 )
-from tests.watching.stage import Scene
+from tests.watching.second import SECOND
+from tests.watching.stage import Scene, scenes
 
 CANNOT_RUN = {
     "not_ins101_clear_grad": "paddle is not installed",
@@ -49,103 +61,14 @@ CANNOT_RUN = {
     "not_ins402_accelerate_scheduler": "accelerate is not installed",
 }
 
-
-def regression():
-    return loader(numbers(), numbers())
-
-
-def wide():
-    """Give images that are cut along their last side."""
-    return loader(numbers(3, 512), numbers(3, 512))
-
-
-def large():
-    """Give batches that are cut into pieces, the last of them smaller."""
-    return loader(numbers(), numbers(), size=13 * 120, batch=120)
-
-
-def labelled():
-    return loader(numbers(), classes, size=13 * 56, batch=56)
-
-
-def alone():
-    return loader(numbers())
-
-
-def padded(padding):
-    return lambda: loader(ids(6), Padded(6, padding))
-
-
-def windows():
-    return endless_windows(loader(ids(6), Padded(6, -100)), lambda x, y: (x, y))
-
-
-def dictionaries():
-    return endless_windows(
-        loader(ids(6), Padded(6, -100)), lambda x, y: {"input_ids": x, "labels": y}
-    )
-
-
-def endless_windows(batches, made):
-    stream = endless(batches)
-    return [[made(*next(stream)) for _ in range(4)] for _ in range(10)]
-
-
-def images():
-    return loader(numbers(3, WIDTH), ids(3))
-
-
-class Wide(Net):
-    """From 784 numbers to 784 and back would be too many; from any number to as many."""
-
-
-def scenes(call="", **names):
-    return Scene(call, names)
-
-
-def saved():
-    net = Net()
-    optimizer = torch.optim.AdamW(net.parameters())
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 3)
-    return {
-        "model": net.state_dict(), "optimizer": optimizer.state_dict(),
-        "scheduler": scheduler.state_dict(), "epoch": 0,
-    }  # fmt: skip
-
-
-class Colours(nn.Module):
-    """A stem that is frozen, and a head."""
-
-    def __init__(self):
-        super().__init__()
-        self.stem, self.head = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x):
-        return self.head(self.stem(x))
-
-
-class Segments(Net):
-    """An output and two auxiliary ones."""
-
-    def forward(self, x):
-        out, *aux = super().forward(x)
-        return {"out": out, "aux": aux}
-
-
-class Replay:
-    """A buffer of what an agent has seen."""
-
-    def sample(self, size):
-        state = torch.randn(size, WIDTH)
-        return state, state, state, torch.randn(size), torch.ones(size)
-
-
 SCENES = {
+    **SECOND,
     # The rules' own examples
     "INS103": scenes(loader=wide),
     "INS105": scenes(loader=regression),
     "INS203": scenes(loader=lambda: loader(numbers(), lambda: torch.randint(0, 3, ()))),
     "INS207": scenes(loader=regression),
+    "INS503": scenes(loader=lambda: loader(numbers(), five)),
     "INS502": scenes(loader=lambda: loader(numbers(784))),
     # The first set
     "not_ins101_adversarial_example": scenes("robust_accuracy(classifier, loader)"),
@@ -171,7 +94,7 @@ SCENES = {
         content_distance=lambda: nn.functional.mse_loss,
     ),
     "not_ins102_counter_elsewhere": scenes(
-        "train(model, loader, state)", state=lambda: SimpleNamespace(n=0)
+        "for _ in range(3): train(model, loader, state)", state=lambda: SimpleNamespace(n=0)
     ),
     "not_ins102_out_of_memory": scenes("train(model, optimizer, loader)"),
     "not_ins102_spike_guard": scenes("for _ in range(3): train(model, loader, limit)", limit=1.5),
@@ -187,17 +110,19 @@ SCENES = {
         "play(env, agent, prof, 20)", env=World, prof=Anything
     ),
     "not_ins104_gradients_assigned": scenes(),
-    "not_ins104_loss_scaler_call": scenes("train_one_epoch(model, criterion, loader, optimizer, 1.0)"),
+    "not_ins104_loss_scaler_call": scenes(
+        "train_one_epoch(model, criterion, loader, optimizer, 1.0)"
+    ),
     "not_ins104_sharpness_aware": scenes(),
     "not_ins104_steps_are_timed": scenes(batch=lambda: torch.randn(4, WIDTH)),
     "not_ins105_gan_with_penalty": scenes(
         "opts = [torch.optim.SGD(part.parameters()) for part in (gen, critic)]\n"
         "train(gen, critic, loader, *opts)",
         loader=lambda: loader(numbers(1, 4, WIDTH)),
-        gen=lambda: Images(),
+        gen=Images,
     ),
     "not_ins106_each_its_own": scenes(
-        actor=Actor, critic=Score, batches=lambda: loader(numbers(), numbers(), numbers())
+        actor=Actor, critic=Score, batches=lambda: loader(numbers(), numbers(), numbers(()))
     ),
     "not_ins201_cells": scenes(),
     "not_ins201_checkpoint_every_n": scenes(ema=Anything),
@@ -241,9 +166,7 @@ SCENES = {
         critic=Score,
         batches=lambda: loader(numbers(), numbers(), numbers(())),
     ),
-    "not_ins302_norm_logged_before_step": scenes(
-        model=lambda: Returned(), log=Anything
-    ),
+    "not_ins302_norm_logged_before_step": scenes(model=Returned, log=Anything),
     "not_ins302_weights_clamped": scenes(pairs=regression),
     "not_ins303_flag_in_a_class": scenes("Trainer(net, True).fit(loader)"),
     "not_ins303_scaler_or_not": scenes(
@@ -275,7 +198,9 @@ SCENES = {
         QNet=lambda: Net,
         batches=lambda: loader(numbers(), ids(1), numbers(()), numbers()),
     ),
-    "not_ins502_frozen_above": scenes("train(loader)", loader=lambda: loader(numbers(), numbers(1))),
+    "not_ins502_frozen_above": scenes(
+        "train(loader)", loader=lambda: loader(numbers(), numbers(1))
+    ),
     "not_ins502_parameters_by_name": scenes(
         Transformer=lambda: Net, loader=lambda: loader(ids(6), ids(6))
     ),
@@ -289,7 +214,9 @@ SCENES = {
         trunk=lambda: nn.Linear(WIDTH, 256),
         loader=loader,
     ),
-    "not_ins503_weights_loaded": Scene(names={"build_model": lambda: Net}, saved=lambda: Net().state_dict()),
+    "not_ins503_weights_loaded": Scene(
+        names={"build_model": lambda: Net}, saved=lambda: Net().state_dict()
+    ),
     "not_ins601_detached": scenes(),
     "not_ins601_list_goes_backward": scenes(
         "train(net, loader)",
@@ -308,167 +235,4 @@ SCENES = {
     "not_ins604_helper_sets_the_mode": scenes(
         "run(model, sampler, loader, valid, epochs)", sampler=Anything, report=Anything
     ),
-    # The second set
-    "not_ins101_after_step_and_before_loop": scenes("main(model, stream)"),
-    "not_ins101_base_class_clears": scenes("main(net, loader)"),
-    "not_ins101_between_forward_and_backward": scenes(
-        train_loader=lambda: loader(numbers(1, 28, 28), classes)
-    ),
-    "not_ins101_grad_none_loop": scenes("fit(model, loader)\nfit_by_module(net, loader)"),
-    "not_ins101_lbfgs_closure": scenes(
-        "style_transfer(image, content, style, features, 30)\n"
-        "Fit(net, *next(iter(loader))).run(5)",
-        image=lambda: torch.randn(4, WIDTH),
-        content=lambda: lambda x: x.pow(2).mean(),
-        style=lambda: lambda x: 1e-6 * x.pow(2).mean(),
-        features=lambda: lambda x: x,
-    ),
-    "not_ins101_manual_sgd": scenes(
-        "fgsm(model, features[:, :8], labels[:, 0].long(), 0.1)",
-        features=lambda: torch.randn(20, 10),
-        labels=lambda: torch.ones(20, 1),
-    ),
-    "not_ins101_reset_grad_helper": scenes(
-        "StarSolver({'discriminator': net, 'generator': model}).train(loader, 12)"
-    ),
-    "not_ins102_nan_guard": scenes("train(model, loader, optimizer, criterion)"),
-    "not_ins103_patches_are_the_samples": scenes(
-        "main(loader.dataset, net)", loader=lambda: loader(numbers(), numbers(), size=420)
-    ),
-    "not_ins104_environment_steps": scenes(
-        "run(env, Policy(), ema, profiler, 20)", env=World, ema=Anything, profiler=Anything
-    ),
-    "not_ins104_timm_loss_scaler": scenes(
-        "main(args, model, criterion, loader)",
-        args=lambda: SimpleNamespace(lr=0.1, epochs=3),
-        loader=loader,
-    ),
-    "not_ins105_dcgan": scenes(
-        make_generator=lambda: lambda: nn.ConvTranspose2d(100, 3, 4),
-        make_discriminator=lambda: lambda: nn.Sequential(nn.Conv2d(3, 1, 4), nn.Sigmoid()),
-        dataloader=lambda: loader(numbers(3, 4, 4), classes),
-    ),
-    "not_ins201_gradients_divided_by_tokens": scenes(
-        "train(model, feed, updates)", loader=padded(-100)
-    ),
-    "not_ins201_lazy_regularisation": scenes(
-        "train_d(model, reals, fakes, 36)",
-        reals=lambda: endless(alone()),
-        fakes=lambda: endless(alone()),
-        model=lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 1)),
-    ),
-    "not_ins201_one_backward_per_head": scenes(
-        "train(trunk, heads, loader, weights)",
-        heads=lambda: {"one": Net(), "two": Net(), "three": Net()},
-        weights=lambda: {"one": 1.0, "two": 0.5, "three": 2.0},
-        loader=lambda: [{"image": x, "one": y, "two": y, "three": y} for x, y in loader()],
-    ),
-    "not_ins201_policy_frequency": scenes(
-        "main((actor, critic), buffer, 30)", critic=Score, buffer=Replay
-    ),
-    "not_ins202_counter_over_epochs": scenes("Job(net).fit(loader, epochs)"),
-    "not_ins202_flush_with_its_own_divisor": scenes("train(model, loader, loss_fn, epochs)"),
-    "not_ins203_one_denominator": scenes("SFT(model).train(windows)", windows=dictionaries),
-    "not_ins203_share_of_the_batch": scenes(
-        "train(net, loader)", loader=lambda: loader(numbers(), numbers(), size=13 * 56, batch=56)
-    ),
-    "not_ins204_enumerate_from_one": scenes(),
-    "not_ins207_two_pass": scenes(
-        "train(encoder, loader)", loader=lambda: loader(numbers(), size=13 * 256, batch=256)
-    ),
-    "not_ins301_clip_at_the_close": scenes("train(model, feed, loss_fn, 9)"),
-    "not_ins302_wgan_weight_clipping": scenes(
-        Critic=lambda: Net, Generator=lambda: lambda: nn.Linear(64, WIDTH), real_batches=alone
-    ),
-    "not_ins303_accumulation_with_amp": scenes("train(model, feed, loss_fn, updates)"),
-    "not_ins303_both_paths": scenes(
-        "train(model, loader, criterion, amp=True, clip=1.0)\n"
-        "train(net, valid, criterion, clip=1.0)"
-    ),
-    "not_ins304_one_update_for_two_steps": scenes("train(gen, disc, loader)", loader=regression),
-    "not_ins306_bfloat16_needs_no_scaler": scenes("BF16Trainer(model).train(loader)"),
-    "not_ins307_native_scaler_class": scenes("main(model, loader, criterion)"),
-    "not_ins401_end_of_epoch_hook": scenes("Regressor(net, loader).fit(epochs)"),
-    "not_ins401_plateau": scenes("main(model, train_loader, val_loader, criterion, epochs)"),
-    "not_ins401_rate_set_by_hand": scenes(get_batch=lambda: drawn(loader())),
-    "not_ins401_scheduled_optimizer_class": scenes(
-        "train(transformer, loader, epochs)",
-        transformer=lambda: Translator(),
-        loader=lambda: loader(ids(5), Padded(6, 0)),
-    ),
-    "not_ins401_skipped_step_does_not_advance": scenes("fit(model, loader, criterion, epochs)"),
-    "not_ins402_behind_the_gate": scenes("Loop(model, 4).run(loader, epochs)"),
-    "not_ins402_per_batch_without_accumulation": scenes(
-        "train(net, loader, ema, epochs)", ema=Anything
-    ),
-    "not_ins402_two_schedulers": scenes(model=Detector, loader=loader),
-    "not_ins501_guarded": scenes(load_backbone=lambda: Colours),
-    "not_ins501_image_gradient": scenes(
-        "x, y = next(iter(loader))\npgd(model, x, y, 0.1, 0.1, 5)\n"
-        "guided(denoiser, classifier, x, 1, 0.1)"
-    ),
-    "not_ins501_read_after_step": scenes("train(model, loader, writer)", writer=Anything),
-    "not_ins502_chained_parameters": scenes(loader=lambda: loader(numbers(28, 28), classes)),
-    "not_ins502_frozen_encoder": scenes("probe(encoder, loader, 8, 8)"),
-    "not_ins502_momentum_target": scenes(
-        "train(BYOL(net, predictor), loader)",
-        loader=lambda: [((a, b), None) for a, b in regression()],
-    ),
-    "not_ins503_head_swapped_before_optimizer": scenes("Transfer(10).fit(loader)"),
-    "not_ins503_new_group_for_new_head": scenes(
-        first_task=lambda: loader(numbers(64), classes),
-        second_task=lambda: loader(numbers(64), classes),
-    ),
-    "not_ins503_optimizer_before_to_device": scenes(
-        "main(loader, 'cpu')", loader=lambda: loader(numbers(20), two)
-    ),
-    "not_ins601_auxiliary_losses": scenes(
-        "train(model, loader, epochs)", model=lambda: Segments(heads=3)
-    ),
-    "not_ins601_reinforce": scenes("main(env, Reinforce(policy), 20)", env=World),
-    "not_ins601_returned_as_number": scenes("train(model, loader, epochs)"),
-    "not_ins603_no_sync_with_backward_outside": scenes("train(net, feed, updates, 4, 'cpu')"),
-    "not_ins603_sync_flag": scenes(get_batch=lambda: drawn(loader(ids(6), ids(6))), local_rank=0),
-    "not_ins604_frozen_batchnorm": scenes("finetune(detector, loader, epochs)", detector=Detector, loader=loader),
-    "not_ins604_mode_restored": scenes("train(model, feed, val_loader, loss_fn, 30)"),
-    "not_ins604_mode_set_elsewhere": scenes("main(model, train_loader, val_loader)"),
 }
-
-
-def two():
-    return torch.randint(0, 2, ())
-
-
-def five():
-    return torch.randint(0, 5, ())
-
-
-def drawn(batches):
-    """Return a function that draws a batch, whatever it is asked for."""
-    stream = endless(batches)
-    return lambda *_: next(stream)
-
-
-class Images(nn.Module):
-    """Makes images out of noise."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(128, 4 * WIDTH)
-
-    def forward(self, x):
-        return self.layer(x).view(-1, 1, 4, WIDTH)
-
-
-class Returned(Judged):
-    """A network that gives its loss first."""
-
-    def forward(self, x, labels):
-        return super().forward(x, labels, return_dict=False)
-
-
-class Translator(Net):
-    """Reads one text and what there is of the other."""
-
-    def forward(self, source, target):
-        return super().forward(source) + super().forward(target)

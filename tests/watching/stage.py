@@ -1,8 +1,8 @@
 """A place where loops run for real: what their source does not define is given to them.
 
 The source is compiled as it stands in its file, so that lines and columns are those of the file.
-Only three things are read differently: "cuda" is the CPU, devices of DDP are left out, and long
-ranges end early.
+Only three things are different: "cuda" is the CPU, devices of DDP are left out, and nothing is
+compiled. After some updates a loop is stopped.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import builtins
 import contextlib
 import gc
 import io
+import re
 import sys
 import warnings
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from unittest import mock
 
 import torch
 import torch.distributed
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import instep
 from tests.watching import props
@@ -28,8 +30,8 @@ from tests.watching import props
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LONGEST = 40
-"""Rounds of a range, before the loop is stopped."""
+MOST_UPDATES = 80
+"""Of a loop, before it is stopped."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,11 @@ class Scene:
     """Functions without arguments, or numbers."""
     saved: Callable[[], Any] = dict
     """Makes what `torch.load` finds."""
+
+
+def scenes(call: str = "", **names: Any) -> Scene:
+    """Return a scene, with its names as words."""
+    return Scene(call, names)
 
 
 @dataclass(frozen=True)
@@ -57,8 +64,9 @@ class Names(dict[str, Any]):
     """Globals that are made when they are first asked for."""
 
     def __init__(self, source: str, scene: Scene) -> None:
-        super().__init__(__name__="__main__", range=short_range)
+        super().__init__(__name__="__main__")
         self._scene = scene
+        self._source = source
         self._is_regression = "cross_entropy" not in source and "CrossEntropy" not in source
 
     def __missing__(self, name: str) -> Any:
@@ -68,25 +76,26 @@ class Names(dict[str, Any]):
         return value
 
     def _made(self, name: str) -> Any:
-        given = self._scene.names.get(name)
+        given = self._scene.names.get(name, _NUMBERS.get(name))
         if given is not None:
             return given() if callable(given) else given
-        if name in _NUMBERS:
-            return _NUMBERS[name]
-        if name in {"criterion", "loss_fn"}:
-            return torch.nn.MSELoss() if self._is_regression else torch.nn.CrossEntropyLoss()
-        if name in {"optimizer", "opt"}:
-            trained = next(n for n in ("model", "net") if n in self or n in _NETS)
-            for other in ("model", "net"):
-                trained = other if other in self else trained
-            return torch.optim.SGD(self[trained].parameters(), lr=0.01)
-        if name in _NETS:
-            return props.Net()
-        if name in _LOADERS:
-            return self._loader()
-        if name in _STREAMS:
-            return props.endless(self._loader())
+        for names, make in (
+            ({"criterion", "loss_fn"}, self._criterion),
+            ({"optimizer", "opt"}, self._optimizer),
+            (_NETS, props.Net),
+            (_LOADERS, self._loader),
+            (_STREAMS, lambda: props.endless(self._loader())),
+        ):
+            if name in names:
+                return make()
         raise KeyError(name)
+
+    def _criterion(self) -> Any:
+        return torch.nn.MSELoss() if self._is_regression else torch.nn.CrossEntropyLoss()
+
+    def _optimizer(self) -> Any:
+        trained = "model" if re.search(r"\bmodel\b", self._source) else "net"
+        return torch.optim.SGD(self[trained].parameters(), lr=0.01)
 
     def _loader(self) -> Any:
         given = self._scene.names.get("loader")
@@ -96,47 +105,29 @@ class Names(dict[str, Any]):
         return props.loader(props.numbers(), goal)
 
 
-_NETS = frozenset(
-    "model net net_a net_b lm encoder decoder unet gen disc critic actor tower teacher student "
-    "classifier policy transformer trunk predictor detector denoiser agent".split()
-)
-_LOADERS = frozenset(
-    "loader train_loader test_loader val_loader valid data_loader dataset_loader raw_loader "
-    "first_task second_task queries".split()
-)
-_STREAMS = frozenset("batches stream feed data".split())
+_NETS = {
+    "model", "net", "net_a", "net_b", "lm", "encoder", "decoder", "unet", "gen", "disc", "critic",
+    "actor", "tower", "teacher", "student", "classifier", "policy", "transformer", "trunk",
+    "predictor", "detector", "denoiser", "agent",
+}  # fmt: skip
+_LOADERS = {
+    "loader", "train_loader", "test_loader", "val_loader", "valid", "data_loader", "first_task",
+    "second_task", "queries",
+}  # fmt: skip
+_STREAMS = {"batches", "stream", "feed", "data"}
 _NUMBERS = {
     "epochs": 3, "num_updates": 12, "total_updates": 12, "updates": 12, "micro": 4,
     "grad_accum": 4, "start_epoch": 0, "resumed": 0,
 }  # fmt: skip
 
 
-class short_range:  # noqa: N801  # it stands for `range`
-    """A range that says its length and stops the loop after some rounds."""
-
-    def __init__(self, *args: int) -> None:
-        self._range = range(*args)
-
-    def __len__(self) -> int:
-        return len(self._range)
-
-    def __iter__(self) -> Any:
-        for at, number in enumerate(self._range):
-            if at == LONGEST:
-                raise props.Enough
-            yield number
-
-    def __reversed__(self) -> Any:
-        return reversed(self._range)
-
-
 class _Reader(ast.NodeTransformer):
-    def visit_Constant(self, node: ast.Constant) -> ast.AST:  # noqa: N802
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
         if node.value != "cuda":
             return node
         return ast.copy_location(ast.Constant("cpu"), node)
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:  # noqa: N802
+    def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         node.keywords = [word for word in node.keywords if word.arg != "device_ids"]
         if isinstance(node.func, ast.Attribute) and node.func.attr == "cuda":
@@ -151,33 +142,64 @@ def show(path: Path, scene: Scene) -> Shown:
     names = Names(source, scene)
     job = instep.watch()
     error: BaseException | None = None
-    gc.collect()
     torch.manual_seed(0)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(swept())
         stack.enter_context(stand_ins(source))
-        stack.enter_context(mock.patch.object(torch, "load", lambda _: scene.saved()))
+        stack.enter_context(mock.patch.object(torch, "compile", lambda model: model))
+        stack.enter_context(mock.patch.object(torch, "load", side_effect=lambda _: scene.saved()))
         stack.enter_context(mock.patch.object(sys, "argv", [str(path)]))
         stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
         stack.enter_context(warnings.catch_warnings(action="ignore"))
         stack.enter_context(group("DistributedDataParallel" in source))
         try:
-            with job:
+            with job, limited():
                 exec(code, names)  # noqa: S102  # that is what a stage is for
                 if scene.call:
                     exec(scene.call, names)  # noqa: S102
         except props.Enough:
-            pass
-        except Exception as raised:
+            error = None
+        except Exception as raised:  # noqa: BLE001  # whatever it is, it is shown
             error = raised
     updates = sum(job.series.updates.values())
     return Shown(job.findings, updates, error, tuple(job.seam.faults))
 
 
 @contextlib.contextmanager
+def limited() -> Any:
+    """Stop a loop after some updates, when the watcher has seen the last of them."""
+    left = MOST_UPDATES
+
+    def count(*_: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise props.Enough
+
+    handle = register_optimizer_step_post_hook(count)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextlib.contextmanager
+def swept() -> Any:
+    """Hide everything that is there already: nothing of it is on the stage."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+@contextlib.contextmanager
 def stand_ins(source: str) -> Any:
     """Have packages that a loop imports, where they are not installed."""
     given = {
-        name: module for name, module in props.packages().items() if f" {name} " in source.replace("\n", " ")
+        name: module
+        for name, module in props.packages().items()
+        if f" {name} " in source.replace("\n", " ")
     }
     sys.modules.update(given)
     try:
@@ -188,7 +210,7 @@ def stand_ins(source: str) -> Any:
 
 
 @contextlib.contextmanager
-def group(wanted: bool) -> Any:  # noqa: FBT001
+def group(wanted: bool) -> Any:
     """Be a group of one process, for those who distribute."""
     if not wanted:
         yield

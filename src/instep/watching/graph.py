@@ -6,6 +6,7 @@ computed, and nothing is fetched from a device.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -18,6 +19,10 @@ _SAME = frozenset(
      "SelectBackward0", "UnsafeViewBackward0"}
 )  # fmt: skip
 """Operations that neither multiply nor reduce."""
+_PRODUCTS = frozenset({"MmBackward0"})
+_TURNS = frozenset({"TBackward0", "TransposeBackward0", "PermuteBackward0", "NumpyTBackward0"})
+_BEFORE = frozenset({"LogSoftmaxBackward0", "DivBackward0", "MulBackward0"})
+"""What stands between logits and their loss, and the temperature."""
 _MEAN, _SUM = 1, 2  # torch's numbers for the reductions of its losses
 
 
@@ -31,6 +36,8 @@ class Reading(NamedTuple):
     """A number, or a tensor that need not be on the host: what the mean is over."""
     kind: str | None = None
     """The operation at the bottom, as autograd calls it."""
+    coupled: bool = False
+    """Samples are compared with one another: the logits are products of two outputs."""
 
     @property
     def factor(self) -> float | None:
@@ -74,8 +81,11 @@ def _bottom(node: Any, name: str, parts: list[float], divided: list[tuple[int, A
         return Reading(tuple(parts), "mean", _saved(node, "_saved_self_numel"), name)
     if name.startswith("SumBackward"):
         if divided and divided[-1][0] == len(parts) - 1 and divided[-1][1] is not None:
-            # A sum over its own count is a mean written out.
-            return Reading(tuple(parts[:-1]), "mean", round(1 / parts[-1], 6), name)
+            count, own = round(1 / parts[-1], 6), _numel(node)
+            if count == own:
+                # A sum over its own count is a mean written out. Any other count may be that of
+                # the whole window, or of what a mask has left.
+                return Reading(tuple(parts[:-1]), "mean", count, name)
         return Reading(tuple(parts), "sum", None, name)
     reduction = _saved(node, "_saved_reduction")
     if reduction in {_MEAN, _SUM}:
@@ -83,8 +93,40 @@ def _bottom(node: Any, name: str, parts: list[float], divided: list[tuple[int, A
         if items is None:
             whole = _saved(node, "_saved_self")
             items = None if whole is None else whole.numel()
-        return Reading(tuple(parts), "mean" if reduction == _MEAN else "sum", items, name)
+        said = "mean" if reduction == _MEAN else "sum"
+        return Reading(tuple(parts), said, items, name, _is_coupled(node))
     return Reading(tuple(parts), kind=name)
+
+
+def _numel(node: Any) -> int | None:
+    """Return how many numbers a sum is over."""
+    sizes = _saved(node, "_saved_self_sym_sizes")
+    return None if sizes is None else math.prod(sizes)
+
+
+def _is_coupled(node: Any) -> bool:
+    """Say whether the logits of a loss are products of two outputs, neither of them a weight."""
+    for _ in range(_DEEPEST):
+        node = node.next_functions[0][0] if node.next_functions else None
+        if node is None:
+            return False
+        name = node.name()
+        if name in _PRODUCTS:
+            return all(_is_output(part) for part, _ in node.next_functions)
+        if name not in _SAME and name not in _BEFORE:
+            return False
+    return False
+
+
+def _is_output(node: Any) -> bool:
+    """Say whether something was computed, and is no parameter as it stands or turned around."""
+    for _ in range(_DEEPEST):
+        if node is None or node.name() == "torch::autograd::AccumulateGrad":
+            return False
+        if node.name() not in _TURNS and node.name() not in _SAME:
+            return True
+        node = node.next_functions[0][0] if node.next_functions else None
+    return False
 
 
 def _saved(node: Any, name: str) -> Any:

@@ -10,7 +10,7 @@ import torch
 
 from instep.errors import WatchError
 from instep.rules.finding import Severity
-from instep.watching import running
+from instep.watching import crash, running
 from instep.watching.book import Book
 from instep.watching.gauges import Gauges
 from instep.watching.judging import Judge
@@ -140,6 +140,9 @@ class Job:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is not None:
+            with self.seam.safely():
+                crash.tell(error, self.recorder)
         self.stop()
         if self.strict and error is None:
             self._refuse()

@@ -50,6 +50,8 @@ class Losses:
             said = spelled(root, self._recorder.book.skip) or "loss"
             id_ = self._names[place] = f"{said}@{place}" if said in facts else said
         known: dict[str, Fact] = {"type": reading.kind, "reduction": reading.reduction}
+        if reading.coupled:
+            known["coupled"] = True
         items = _plain(reading.items)
         if items is not None:
             window = self._items.setdefault(id_, [])

@@ -15,11 +15,8 @@ from instep.trace import (
     Created,
     Drawn,
     EpochEnd,
-    Forward,
     GradEdited,
-    Mode,
     Opaque,
-    Rebound,
     ScalerUpdate,
     Schedule,
     Step,
@@ -28,7 +25,9 @@ from instep.trace import (
     here,
 )
 from instep.watching import graph
+from instep.watching.horizons import is_outlived
 from instep.watching.losses import Losses
+from instep.watching.models import Models
 from instep.watching.witness import Witnesses
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from instep.trace import Event, Fact, Place
-    from instep.watching.book import Book, Touched
+    from instep.watching.book import Book, Covered, Touched
     from instep.watching.samples import Sampler
     from instep.watching.series import Series
     from instep.watching.stream import Stream
@@ -53,6 +52,8 @@ class Recorder:
         self.series = series
         self.sampler = sampler
         self.witnesses = Witnesses()
+        self.models = Models(self)
+        self.going_backward = False
         self.turned: Callable[[bool], None] = lambda _: None
         """Called after every step, with whether it brought something new."""
         self._events: dict[tuple[Any, ...], Event] = {}
@@ -70,7 +71,8 @@ class Recorder:
         """Return the user's line."""
         return here(self.book.skip)
 
-    def _add(self, key: tuple[Any, ...], make: Callable[[], Event]) -> Event:
+    def add(self, key: tuple[Any, ...], make: Callable[[], Event]) -> Event:
+        """Tell an event: the one of this key, which is made the first time."""
         event = self._events.get(key)
         if event is None:
             event = self._events[key] = make()
@@ -85,7 +87,7 @@ class Recorder:
             return
         merged = {**(known or {}), **facts}
         self.facts[id_] = merged
-        self._add(
+        self.add(
             ("created", id_, tuple(sorted(merged.items(), key=str)), len(self._events)),
             lambda: Created(id_, role, merged, place=place),
         )
@@ -97,7 +99,8 @@ class Recorder:
         place = self.place()
         id_ = self._loader(loader, place)
         self._drawn[id_] += 1
-        self._add(("drawn", id_, place), lambda: Drawn(id_, place=place))
+        self.models.batch(id_)
+        self.add(("drawn", id_, place), lambda: Drawn(id_, place=place))
 
     def epoch_ended(self, loader: object) -> None:
         """Tell that a loader has no more to give."""
@@ -105,7 +108,7 @@ class Recorder:
         id_ = self._loader(loader, place)
         batches = self._drawn.pop(id_, 0)
         self._epochs[id_] += 1
-        self._add(
+        self.add(
             ("epoch-end", id_, place, batches),
             lambda: EpochEnd(id_, batches=batches, place=place),
         )
@@ -121,62 +124,6 @@ class Recorder:
         self.fact(id_, "loader", place, **facts)
         return id_
 
-    # Models
-
-    def forward(self, model: Module) -> None:
-        """Tell of a call of a model, where gradients are on."""
-        if not torch.is_grad_enabled():
-            return
-        id_ = self.book.model_of(model)
-        if id_ is None:
-            return
-        place = self.place()
-        self.introduce_model(id_, model)
-        sync = getattr(model, "require_backward_grad_sync", None)
-        training = model.training
-        self._add(
-            ("forward", id_, place, training, sync),
-            lambda: Forward(id_, training=training, sync=sync, place=place),
-        )
-
-    def mode(self, model: Module, *, training: bool) -> None:
-        """Tell of a model that is set to train or to eval."""
-        id_ = self.book.model_of(model)
-        if id_ is None:
-            return
-        place = self.place()
-        self.introduce_model(id_, model)
-        self._add(("mode", id_, place, training), lambda: Mode(id_, training=training, place=place))
-
-    def introduce_model(self, id_: str, model: Module) -> None:
-        """Say what a model is, once."""
-        if id_ in self.facts:
-            return
-        parameters = list(model.parameters())
-        frozen = bool(parameters) and not any(p.requires_grad for p in parameters)
-        norms = any("BatchNorm" in type(part).__name__ for part in model.modules())
-        noticing = norms or any("Dropout" in type(part).__name__ for part in model.modules())
-        facts: dict[str, Fact] = {
-            "type": type(model).__name__,
-            "trainable": any(p.requires_grad for p in parameters),
-            "batchnorm": norms,
-            "modeless": not noticing,
-            "written": True,
-        }
-        if frozen:
-            facts["frozen"] = True
-        if hasattr(model, "require_backward_grad_sync"):
-            facts["distributed"] = "ddp"
-        self.fact(id_, "model", None, **facts)
-
-    def rebound(self, name: str, was: str | None, now: str | None) -> None:
-        """Tell of a part of a model that was replaced."""
-        place = self.place()
-        self._add(
-            ("rebound", name, place),
-            lambda: Rebound(name, was=was, now=now, parameters=True, place=place),
-        )
-
     # Optimizers
 
     def optimizer(self, optimizer: Optimizer) -> str:
@@ -186,59 +133,74 @@ class Recorder:
             self.book.take_group(optimizer, [p for g in groups for p in g["params"]], None)
         id_ = self.book.optimizer_name(optimizer)
         if id_ not in self.facts:
-            held = self.book.of_optimizer(optimizer)
-            models = tuple(dict.fromkeys(h.model for h in held if h.model is not None))
-            for model in models:
-                found = self.book.models.get(model)
-                if found is not None and found() is not None:
-                    self.introduce_model(model, found())
-            made = self.book.optimizers[id(optimizer)].place
-            self.fact(
-                id_,
-                "optimizer",
-                made,
-                type=type(optimizer).__name__,
-                models=models,
-                written=True,
-            )
+            self._introduce_optimizer(id_, optimizer)
         return id_
+
+    def regrouped(self, optimizer: Optimizer) -> None:
+        """Tell of an optimizer that was given more, if it was told of before."""
+        if self.book.is_named(optimizer):
+            id_ = self.book.optimizer_name(optimizer)
+            if id_ in self.facts:
+                self._introduce_optimizer(id_, optimizer)
+
+    def _introduce_optimizer(self, id_: str, optimizer: Optimizer) -> None:
+        held = self.book.of_optimizer(optimizer)
+        models = tuple(dict.fromkeys(h.model for h in held if h.model is not None))
+        for model in models:
+            found = self.book.models.get(model)
+            if found is not None and found() is not None:
+                self.models.introduce(model, found())
+        self.witnesses.keep(self.book.alive())
+        if held:
+            self.witnesses.meet(id_, held[0].weak)
+        made = self.book.optimizers[id(optimizer)]
+        kind, groups = type(optimizer).__name__, len(optimizer.param_groups)
+        self.fact(
+            id_, "optimizer", made.place, type=kind, models=models, groups=groups, written=True
+        )
+        if made.filled:
+            made.filled = False
+            self.add(("edited", id_), lambda: GradEdited((id_,)))
 
     def zeroed(self, optimizer: Optimizer, *, set_to_none: bool) -> None:
         """Tell of gradients that an optimizer cleared."""
-        place = self.place()
-        id_ = self.optimizer(optimizer)
-        self._cleared(id_)
-        self._add(
-            ("zero", id_, place, set_to_none),
-            lambda: Zero((id_,), set_to_none=set_to_none, place=place),
+        self.optimizer(optimizer)
+        groups = optimizer.param_groups
+        covered = self.book.covered(
+            (id(optimizer),), lambda: (p for group in groups for p in group["params"])
         )
+        self._tell_clear(covered, None, set_to_none=set_to_none)
 
     def model_zeroed(self, model: Module, *, set_to_none: bool) -> None:
         """Tell of gradients that a model cleared."""
-        id_ = self.book.model_of(model)
         parameters = list(model.parameters())
-        touched = self.book.touched(tuple(map(id, parameters)), parameters)
+        covered = self.book.covered(tuple(map(id, parameters)), lambda: parameters)
+        self._cleared("")
+        self._tell_clear(covered, self.book.model_of(model), set_to_none=set_to_none)
+
+    def _tell_clear(self, covered: Covered, target: str | None, *, set_to_none: bool) -> None:
+        """Tell of gradients that were cleared, to every optimizer that holds any of them."""
         place = self.place()
-        mine = {id(parameter) for parameter in parameters}
-        complete = True
-        for made in self.book.optimizers.values():
-            optimizer = made.weak()
-            if optimizer is None or self.book.optimizer_name(optimizer) not in touched.optimizers:
-                continue
-            held = self.book.of_optimizer(optimizer)
-            complete = complete and all(id(h.parameter) in mine for h in held)
-        for name in (*touched.optimizers, ""):
-            self._cleared(name)
-        self._add(
-            ("model-zero", touched.optimizers, id_, place, set_to_none, complete),
-            lambda: Zero(
-                touched.optimizers,
-                target=id_,
-                set_to_none=set_to_none,
-                complete=complete,
-                place=place,
-            ),
-        )
+        for names, complete in ((covered.whole, True), (covered.partly, False)):
+            for name in names:
+                self._cleared(name)
+            if names and not self._is_within(names, "zero_grad"):
+                self.add(
+                    ("zero", names, target, place, set_to_none, complete),
+                    lambda names=names, complete=complete: Zero(  # type: ignore[misc]
+                        names,
+                        target=target,
+                        set_to_none=set_to_none,
+                        complete=complete,
+                        place=place,
+                    ),
+                )
+
+    def _is_within(self, optimizers: tuple[str, ...], what: str) -> bool:
+        """Say whether this happens in the middle of a backward: then windows cannot be told."""
+        if self.going_backward:
+            self.opaque(optimizers, f"{what} in a backward")
+        return self.going_backward
 
     def noticed(self) -> None:
         """Tell what was done to gradients by hand since the last event."""
@@ -246,10 +208,10 @@ class Recorder:
             if change != "edited":
                 self.since.pop(id_, None)
             if change == "edited":
-                self._add(("edited", id_), lambda id_=id_: GradEdited((id_,)))  # type: ignore[misc]
+                self.add(("edited", id_), lambda id_=id_: GradEdited((id_,)))  # type: ignore[misc]
             else:
                 none = change == "none"
-                self._add(
+                self.add(
                     ("by-hand", id_, none),
                     lambda id_=id_, none=none: Zero((id_,), set_to_none=none),  # type: ignore[misc]
                 )
@@ -260,6 +222,7 @@ class Recorder:
         """Read a loss before its graph is freed."""
         self.noticed()
         self.book.grown.clear()
+        self.going_backward = True
         if not isinstance(root, torch.Tensor) or root.grad_fn is None:
             return None
         marked = self.scaled.get(id(root))
@@ -270,6 +233,7 @@ class Recorder:
 
     def after_backward(self, root: Any, before: tuple[graph.Reading, str | None] | None) -> None:
         """Tell of gradients that were added."""
+        self.going_backward = False
         grown = tuple(self.book.grown)
         self.book.grown.clear()
         if not grown:
@@ -281,8 +245,11 @@ class Recorder:
         reading, scaler = before if before is not None else (graph.Reading(None), None)
         loss = self._losses.introduce(root, reading, place)
         factor, parts = self._losses.factor(reading, place)
-        self._add(
-            ("backward", touched.keys, place, loss, factor, parts, reading.reduction, scaler),
+        if touched.is_hooked:  # whatever the hooks of the user's own make of it
+            factor, parts = None, ()
+        self.add(
+            # The holders of the same parameters change when a new optimizer is made.
+            ("backward", touched, place, loss, factor, parts, reading.reduction, scaler),
             lambda: Backward(
                 touched.optimizers,
                 loss=loss,
@@ -308,7 +275,7 @@ class Recorder:
         for name in touched.models:
             model = self.book.models.get(name)
             if model is not None and model() is not None:
-                self.introduce_model(name, model())
+                self.models.introduce(name, model())
 
     def _cleared(self, optimizer: str) -> None:
         self.witnesses.cleared(optimizer)
@@ -322,7 +289,7 @@ class Recorder:
         held = self.book.holders(parameters)
         self.witnesses.touched(held)
         self.sampler.clipped(norm)
-        self._add(
+        self.add(
             ("clip", held, place, by, limit), lambda: Clip(held, by, float(limit), place=place)
         )
 
@@ -330,7 +297,7 @@ class Recorder:
         """Tell of gradients that were divided by the loss scale."""
         place = self.place()
         id_ = self.optimizer(optimizer)
-        self._add(("unscale", id_, place, scaler), lambda: Unscale(id_, scaler, place=place))
+        self.add(("unscale", id_, place, scaler), lambda: Unscale(id_, scaler, place=place))
 
     def stepped(
         self,
@@ -345,7 +312,10 @@ class Recorder:
         id_ = self.optimizer(optimizer)
         self.witnesses.touched((id_,))
         self._losses.window_closed()
-        self._add(
+        if self._is_within((id_,), "step"):
+            self.series.updated(id_, skipped)
+            return
+        self.add(
             ("step", id_, place, scaler, skipped, closure),
             lambda: Step(id_, skipped=skipped, scaler=scaler, closure=closure, place=place),
         )
@@ -371,7 +341,7 @@ class Recorder:
     def scaler_updated(self, scaler: str) -> None:
         """Tell of a scaler that chose its next scale."""
         place = self.place()
-        self._add(("scaler", scaler, place), lambda: ScalerUpdate(scaler, place=place))
+        self.add(("scaler", scaler, place), lambda: ScalerUpdate(scaler, place=place))
 
     def scheduled(self, scheduler: Any, *, explicit: bool) -> None:
         """Tell of a scheduler that was stepped."""
@@ -380,20 +350,28 @@ class Recorder:
         name = None if optimizer is None else self.optimizer(optimizer)
         id_ = self.book.name(scheduler, "scheduler")
         kind = type(scheduler).__name__
-        self.fact(id_, "scheduler", None, type=kind, optimizer=name)
+        facts: dict[str, Fact] = {"type": kind, "optimizer": name}
+        if is_outlived(scheduler, self._lengths()):
+            facts["horizon"] = "updates"
+        self.fact(id_, "scheduler", None, **facts)
         unit: Any = "metric" if kind == "ReduceLROnPlateau" else None
-        self._add(
+        self.add(
             ("schedule", id_, place, explicit),
             lambda: Schedule(name, id_, unit, explicit, place=place),
         )
+
+    def _lengths(self) -> set[int]:
+        """Return how many batches the loaders have."""
+        lengths = (facts.get("length") for facts in self.facts.values())
+        return {length for length in lengths if isinstance(length, int)}
 
     # Others
 
     def called(self, api: str) -> None:
         """Tell of something that was used under a name that matters in itself."""
         place = self.place()
-        self._add(("called", api, place), lambda: Called(api, place=place))
+        self.add(("called", api, place), lambda: Called(api, place=place))
 
     def opaque(self, optimizers: tuple[str, ...] | None, what: str) -> None:
         """Tell of something that cannot be followed."""
-        self._add(("opaque", optimizers, what), lambda: Opaque(optimizers, what))
+        self.add(("opaque", optimizers, what), lambda: Opaque(optimizers, what))

@@ -26,12 +26,15 @@ def install(seam: Seam) -> None:
         root = root_of(args[0] if args else kwargs.get("tensors"))
         before = None
         with seam.safely():
-            before = recorder.before_backward(root)
+            given = args[1] if len(args) > 1 else kwargs.get("grad_tensors")
+            # What begins with a gradient of the user's own is no loss that could be read.
+            before = recorder.before_backward(root if given is None else None)
         depth += 1
         try:
             done = original(*args, **kwargs)
         finally:
             depth -= 1
+            recorder.going_backward = False
         with seam.safely():
             recorder.after_backward(root, before)
         return done

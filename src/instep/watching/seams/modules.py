@@ -22,7 +22,7 @@ def install(seam: Seam) -> None:
         nonlocal depth
         if depth == 0:
             with seam.safely():
-                recorder.mode(self, training=bool(mode))
+                recorder.models.mode(self, training=bool(mode))
         depth += 1  # its parts are set as well
         try:
             return original(self, mode)
@@ -64,9 +64,12 @@ def _replaced(seam: Seam, owner: Module, name: str, old: Any, new: Any) -> None:
     kept = {id(parameter) for parameter in before}
     if all(id(parameter) in kept for parameter in after):
         return
+    for one in held:
+        for weak in () if one is None else book.owners(one):
+            seam.recorder.optimizer(weak())  # it was there first
     was = next((one.model for one in held if one is not None and one.model is not None), None)
     spelled = book.model_of(owner) or was or type(owner).__name__.lower()
-    seam.recorder.rebound(f"{spelled}.{name}", was, f"{spelled}.{name}")
+    seam.recorder.models.rebound(f"{spelled}.{name}", was, f"{spelled}.{name}")
     model = book.models.get(was) if was is not None else None
     if model is not None and model() is not None:
         book.take_model(model())
@@ -75,12 +78,11 @@ def _replaced(seam: Seam, owner: Module, name: str, old: Any, new: Any) -> None:
 def hook_forward(seam: Seam, model: Module) -> None:
     """Watch the calls of a model."""
 
-    def before(module: Module, args: Any) -> None:
-        del args
+    def before(module: Module, args: Any, kwargs: Any) -> None:
         if torch.compiler.is_compiling() or not seam.is_on:  # what is compiled has no room for us
             return
         with seam.safely():
-            seam.recorder.forward(module)
+            seam.recorder.models.forward(module, args, kwargs)
 
-    handle = model.register_forward_pre_hook(before)
+    handle = model.register_forward_pre_hook(before, with_kwargs=True)
     seam.patches.later(handle.remove)
