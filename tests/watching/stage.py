@@ -140,7 +140,7 @@ def show(path: Path, scene: Scene) -> Shown:
     source = path.read_text(encoding="utf-8-sig")
     code = compile(_Reader().visit(ast.parse(source)), str(path), "exec")
     names = Names(source, scene)
-    job = instep.watch()
+    job = instep.watch(live=False)
     error: BaseException | None = None
     torch.manual_seed(0)
     with contextlib.ExitStack() as stack:
@@ -216,8 +216,10 @@ def group(wanted: bool) -> Any:
         yield
         return
     store = torch.distributed.HashStore()
+    shows = sys.excepthook  # a group puts its own there, and leaves it
     torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
         yield
     finally:
         torch.distributed.destroy_process_group()
+        sys.excepthook = shows

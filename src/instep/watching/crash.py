@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import re
 from typing import TYPE_CHECKING
 
 from instep.trace import GradRead
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from instep.trace import Place
     from instep.watching.recorder import Recorder
 
+_GRAD = re.compile(r"\.grad\b")
 _ERRORS = (AttributeError, TypeError)
 
 
@@ -22,7 +24,7 @@ def tell(error: BaseException, recorder: Recorder) -> None:
     if not isinstance(error, _ERRORS) or "NoneType" not in str(error):
         return
     place = _place(error.__traceback__, recorder.book.skip)
-    if place is None or ".grad" not in _text(place):
+    if place is None or not _GRAD.search(_text(place)):
         return
     empty = recorder.book.empty()
     recorder.add(("grad-read", place), lambda: GradRead(empty, guarded=False, place=place))

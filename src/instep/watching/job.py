@@ -112,6 +112,12 @@ class Job:
             self._take(self._things)
         return self
 
+    def crashed(self, error: BaseException) -> None:
+        """Take note of the error that ends the job, while everything is as it left it."""
+        with self.seam.safely():
+            if self._is_on:
+                crash.tell(error, self.recorder)
+
     def stop(self) -> None:
         """Let go of everything, and judge what was seen."""
         if not self._is_on:
@@ -141,8 +147,7 @@ class Job:
         trace: TracebackType | None,
     ) -> None:
         if error is not None:
-            with self.seam.safely():
-                crash.tell(error, self.recorder)
+            self.crashed(error)
         self.stop()
         if self.strict and error is None:
             self._refuse()
