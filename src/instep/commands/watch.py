@@ -21,7 +21,7 @@ from instep.watching.voice import Voice, say
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
     from instep.rules import Finding
@@ -78,7 +78,7 @@ class Watch:
         """Run the program to its end, and tell what was seen; return its exit code."""
         with self._killed():
             forget = once_imported("torch", self._begin)
-            code, ending, self.outputs.error = _ended(ready)
+            code, ending, self.outputs.error = _ended(ready, self._crashed)
             forget()
             self.finish(ending)
         return code
@@ -97,6 +97,11 @@ class Watch:
             if self.outputs.has_files:
                 job.on_update = self._updated
             job.start()
+
+    def _crashed(self, error: BaseException) -> None:
+        with self._safely():
+            if self.job is not None:
+                self.job.crashed(error)
 
     def _accepts(self, finding: Finding) -> bool:
         return finding.code in self._settings.codes_for(finding.place.path)
@@ -151,7 +156,7 @@ class Watch:
         os.kill(os.getpid(), number)
 
 
-def _ended(ready: Ready) -> tuple[int, str, str | None]:
+def _ended(ready: Ready, crashed: Callable[[BaseException], None]) -> tuple[int, str, str | None]:
     """Run a program; return its exit code, how it ended, and with which error."""
     try:
         ready.run()
@@ -162,6 +167,7 @@ def _ended(ready: Ready) -> tuple[int, str, str | None]:
         show(error)
         return INTERRUPTED, "interrupted", None
     except BaseException as error:  # noqa: BLE001  # this is where Python itself would catch it
+        crashed(error)
         show(error)
         return FAILED, "failed", traceback.format_exception_only(error)[-1].strip()
     finally:

@@ -172,6 +172,8 @@ def _leftover(gated: _Gated, window: WindowRecord, whole: WindowRecord) -> Findi
         leak = None if clear else (min if _in_batches(gated) else max)(sizes(window))
     elif window.closed_by is not None or _epochs(gated) > 1:
         return None
+    elif gated.view.facts.get("job", {}).get("running"):
+        return None  # its step may come yet
     elif clear is None and _is_repeated(gated, events[end]):
         leak = _left(gated, whole) + gated.every
     return _report(gated, window, events[end], _left(gated, whole), clear, leak=leak)

@@ -80,6 +80,8 @@ def judge(view: View) -> Iterator[Finding]:
 
 def _growing(view: View, held: frozenset[str]) -> Iterator[Finding | None]:
     """Find parts of trained models whose gradients a running job has seen going nowhere."""
+    if any(isinstance(event, Rebound) and event.parameters for event in view.events):
+        return  # they came in place of others: that is what INS503 tells
     for gauge in measured(view, "foreign-gradients"):
         told = _TOLD.fullmatch(gauge.subject or "")
         if told is not None and any(is_part(told[2], model) for model in held):

@@ -2,7 +2,7 @@
 
 What an update changes, compared with the weights themselves, says whether a run can learn: a
 thousandth is usual. Below a millionth nothing moves, and a float32 weight can hardly hold the
-change (a bfloat16 one cannot); above a tenth the weights are new after a few updates and forget
+change (a bfloat16 one cannot); above a half the weights are new after two updates and forget
 what they have learnt. The ratio of the norms is measured for the largest weight of each optimizer
 and told when its median over 32 measured updates is out of these bounds.
 
@@ -62,7 +62,7 @@ for update in range(60):
     optimizer.step()
 """
 
-_LEAST, _MOST = 1e-6, 0.1
+_LEAST, _MOST = 1e-6, 0.5
 
 
 def judge(view: View) -> Iterator[Finding]:

@@ -15,7 +15,8 @@ class Created(Event):
     """Something that later events name by its id came to be, with what is known about it.
 
     Facts by role, each left out where it is not known:
-    optimizer  type, models, parameters (names), lr, written (its constructor is in the source)
+    optimizer  type, models, parameters (names), groups (their number), lr, written (its
+               constructor is in the source)
     scaler     type, enabled, scale
     scheduler  type, optimizer, unit, horizon (what its length counts: "updates" or "batches")
     model      type, parameters (names), frozen (names), batchnorm, distributed ("ddp", "fsdp"),
@@ -26,8 +27,9 @@ class Created(Event):
     loss       type, reduction, unit ("samples", "tokens", "pixels"), ragged (the number of items
                differs between batches; "declared": it may), coupled (an item's loss depends on
                the other items)
-    job        source ("check", "watch", "engine"), rank, ranks, managed (by which framework),
-               partial (a part of somebody else's loop), old (torch before 0.5)
+    job        source ("check", "watch", "engine"), running (there is more to come), rank, ranks,
+               managed (by which framework), partial (a part of somebody else's loop), old (torch
+               before 0.5)
     """
 
     kind: ClassVar[str] = "created"

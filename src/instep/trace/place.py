@@ -98,6 +98,12 @@ def here(skip: tuple[str, ...] = ()) -> Place | None:
     return None
 
 
+def place_of(frame: FrameType) -> Place:
+    """Return the place that a frame has come to."""
+    site = _SITES.get(id(frame.f_code)) or _site(frame.f_code)
+    return site.places.get(frame.f_lasti) or site.add(frame)
+
+
 # Taken from this very code object, so that it is spelled the way its neighbours' are. Two names
 # up: .../instep/trace/place.py lies in .../instep/.
 _PACKAGE = here.__code__.co_filename[: -len("trace/place.py")]

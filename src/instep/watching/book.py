@@ -7,7 +7,7 @@ import weakref
 from collections import deque
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -63,6 +63,8 @@ class Maker:
     place: Place | None
     count: int = 0
     """Of its parameters."""
+    filled: bool = False
+    """Gradients were in them when it was made, or when the watcher came: nobody has told whose."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,16 @@ class Touched:
     witnesses: tuple[Any, ...]
     """One parameter of each optimizer, as weak references."""
     keys: tuple[int, ...]
+    is_hooked: bool
+    """Hooks of the user's own change the gradients on their way."""
+
+
+class Covered(NamedTuple):
+    """Optimizers that hold any of some parameters."""
+
+    whole: tuple[str, ...]
+    """Those that hold no others."""
+    partly: tuple[str, ...]
 
 
 class Book:
@@ -95,6 +107,7 @@ class Book:
         """Called with an id whose owner has died before it is given to something else."""
         self._cores: dict[int, tuple[Any, Any]] = {}
         self._touched: dict[tuple[int, ...], Touched] = {}
+        self._covered: dict[tuple[int, ...], Covered] = {}
         self._handles: list[Any] = []
         self.fresh: deque[Any] = deque()
         """Models that were taken and that nobody has hooked yet."""
@@ -142,7 +155,7 @@ class Book:
         self._names = {k: known for k, known in self._names.items() if known[0]() is not None}
         self.models = {k: weak for k, weak in self.models.items() if weak() is not None}
         self._handles = [h for h in self._handles if h.hooks_dict_ref() is not None]
-        self._touched.clear()
+        self._changed()
         alive = len(self._names) + len(self.parameters) + len(self.optimizers)
         self._enough = 1024 + 2 * alive
 
@@ -192,7 +205,7 @@ class Book:
                 known = self._take(parameter, id_, _plain(path))
             elif known.model is None:
                 known.model, known.name = id_, _plain(path)
-        self._touched.clear()
+        self._changed()
         return id_
 
     def model_of(self, module: object) -> str | None:
@@ -222,11 +235,12 @@ class Book:
                 known = self._take(parameter, None, f"parameter {made.count}")
                 unknown = True
             made.count += 1
+            made.filled = made.filled or parameter.grad is not None
             if key not in known.optimizers:
                 known.optimizers.append(key)
         if unknown:
             self.find_models()
-        self._touched.clear()
+        self._changed()
 
     def core(self, optimizer: Optimizer) -> Optimizer:
         """Return what an optimizer stands for: itself, unless it wraps another one."""
@@ -262,7 +276,7 @@ class Book:
         """Return the optimizers that hold any of these parameters."""
         return self.touched(tuple(map(id, parameters)), parameters).optimizers
 
-    def touched(self, keys: tuple[int, ...], parameters: Iterable[Parameter]) -> Touched:
+    def touched(self, keys: tuple[int, ...], parameters: Sequence[Parameter]) -> Touched:
         """Say what a set of parameters belongs to; looked up once for each set."""
         found = self._touched.get(keys)
         if found is None:
@@ -271,7 +285,7 @@ class Book:
             found = self._touched[keys] = self._sort(keys, parameters)
         return found
 
-    def _sort(self, keys: tuple[int, ...], parameters: Iterable[Parameter]) -> Touched:
+    def _sort(self, keys: tuple[int, ...], parameters: Sequence[Parameter]) -> Touched:
         optimizers: dict[str, Any] = {}
         models: dict[str, None] = {}
         foreign: list[str] = []
@@ -287,13 +301,58 @@ class Book:
             if not alive:
                 foreign.append(held.label)
         return Touched(
-            tuple(optimizers), tuple(models), tuple(foreign), tuple(optimizers.values()), keys
+            tuple(optimizers),
+            tuple(models),
+            tuple(foreign),
+            tuple(optimizers.values()),
+            keys,
+            is_hooked=any(parameter._backward_hooks for parameter in parameters),  # noqa: SLF001
         )
 
     def owners(self, held: Held) -> Iterator[Any]:
         """Give the optimizers that hold a parameter and are alive, as weak references."""
         weak = (self.optimizers[key].weak for key in held.optimizers)
         return (one for one in weak if one() is not None)
+
+    def covered(
+        self, key: tuple[int, ...], parameters: Callable[[], Iterable[Parameter]]
+    ) -> Covered:
+        """Say whose parameters these are; looked up once for each key."""
+        found = self._covered.get(key)
+        if found is None:
+            mine = set(map(id, parameters()))
+            whole: list[str] = []
+            partly: list[str] = []
+            for made in self.optimizers.values():
+                optimizer = made.weak()
+                held = [] if optimizer is None else self.of_optimizer(optimizer)
+                inside = sum(id(each.parameter) in mine for each in held)
+                if optimizer is not None and inside:
+                    names = whole if inside == len(held) else partly
+                    names.append(self.optimizer_name(optimizer))
+            found = self._covered[key] = Covered(tuple(whole), tuple(partly))
+        return found
+
+    def alive(self) -> list[str]:
+        """Return the optimizers that are alive and have a name."""
+        alive = (made.weak() for made in self.optimizers.values())
+        return [self.optimizer_name(each) for each in alive if self.is_named(each)]
+
+    def empty(self) -> tuple[str, ...]:
+        """Return the optimizers none of whose parameters has a gradient."""
+        return tuple(
+            self.optimizer_name(optimizer)
+            for optimizer in (made.weak() for made in self.optimizers.values())
+            if optimizer is not None
+            and all(
+                getattr(h.parameter, "grad", None) is None for h in self.of_optimizer(optimizer)
+            )
+        )
+
+    def _changed(self) -> None:
+        """Drop what was looked up: there is something new."""
+        self._touched.clear()
+        self._covered.clear()
 
     def of_optimizer(self, optimizer: Optimizer) -> list[Held]:
         """Return the parameters of an optimizer that are alive."""

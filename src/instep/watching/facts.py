@@ -15,6 +15,9 @@ _MOST = 16
 """Different numbers of one happening at one place after which they are taken for unknown."""
 
 
+_STATEFUL = ("RNN", "LSTM", "GRU")
+
+
 class Few:
     """Lets numbers through that are the same again and again.
 
@@ -39,17 +42,19 @@ class Few:
 def of_model(model: Module) -> dict[str, Fact]:
     """Return what is known about a model."""
     parameters = list(model.parameters())
-    norms = any("BatchNorm" in type(part).__name__ for part in model.modules())
-    noticing = norms or any("Dropout" in type(part).__name__ for part in model.modules())
+    kinds = {type(part).__name__ for part in model.modules()}
+    norms = any("BatchNorm" in kind for kind in kinds)
     facts: dict[str, Fact] = {
         "type": type(model).__name__,
         "trainable": any(p.requires_grad for p in parameters),
         "batchnorm": norms,
-        "modeless": not noticing,
+        "modeless": not norms and not any("Dropout" in kind for kind in kinds),
         "written": True,
     }
-    if parameters and not any(p.requires_grad for p in parameters):
+    if parameters and not facts["trainable"]:
         facts["frozen"] = True
+    if any(kind.startswith(_STATEFUL) for kind in kinds):
+        facts["stateful"] = True
     if hasattr(model, "require_backward_grad_sync"):
         facts["distributed"] = "ddp"
     return facts

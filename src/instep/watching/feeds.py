@@ -35,7 +35,8 @@ class Feeds:
         place = recorder.place()
         id_ = self._name(loader, place)
         self._drawn[id_] += 1
-        recorder.tell(("drawn", id_, place), lambda: Drawn(id_, place=place))
+        recorder.models.batch(id_)
+        recorder.add(("drawn", id_, place), lambda: Drawn(id_, place=place))
 
     def ended(self, loader: object, asked: FrameType | None) -> None:
         """Tell that a loader has no more to give, and by whom it was asked for more.
@@ -70,7 +71,7 @@ class Feeds:
 
     def _end(self, id_: str, place: Place | None) -> None:
         batches = self._recorder.few("batches", place, self._drawn.pop(id_, 0))
-        self._recorder.tell(
+        self._recorder.add(
             ("epoch-end", id_, place, batches),
             lambda: EpochEnd(id_, batches=batches, place=place),
         )

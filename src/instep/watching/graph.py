@@ -25,6 +25,10 @@ _SAME = frozenset(
 """Operations that neither multiply nor reduce."""
 _SUMS = frozenset({"AddBackward0", "SubBackward0"})
 _MOST_TERMS = 8
+_PRODUCTS = frozenset({"MmBackward0"})
+_TURNS = frozenset({"TBackward0", "TransposeBackward0", "PermuteBackward0", "NumpyTBackward0"})
+_BEFORE = frozenset({"LogSoftmaxBackward0", "DivBackward0", "MulBackward0"})
+"""What stands between logits and their loss, and the temperature."""
 _MEAN, _SUM = 1, 2  # torch's numbers for the reductions of its losses
 
 
@@ -40,6 +44,8 @@ class Reading(NamedTuple):
     """The operation at the bottom, as autograd calls it."""
     masked: bool = False
     """It is a sum over a count of some of its elements, which need not all be its own."""
+    coupled: bool = False
+    """Samples are compared with one another: the logits are products of two outputs."""
 
     @property
     def factor(self) -> float | None:
@@ -115,7 +121,8 @@ def _bottom(node: Any, name: str, parts: list[float], divisor: Any) -> Reading:
         if items is None:
             whole = _saved(node, "_saved_self")
             items = None if whole is None else whole.numel()
-        return Reading(tuple(parts), "mean" if reduction == _MEAN else "sum", items, name)
+        said = "mean" if reduction == _MEAN else "sum"
+        return Reading(tuple(parts), said, items, name, coupled=_is_coupled(node))
     if not name[-1].isdigit():  # somebody's own function, or a compiled one: it may divide inside
         return Reading(None, kind=name)
     return Reading(tuple(parts), kind=name)
@@ -129,6 +136,31 @@ def _divided(node: Any, name: str, parts: list[float], count: float) -> Reading:
     if count > prod(sizes):
         return Reading(tuple(parts), "sum", None, name)
     return Reading(tuple(parts[:-1]), "mean", count, name, masked=True)
+
+
+def _is_coupled(node: Any) -> bool:
+    """Say whether the logits of a loss are products of two outputs, neither of them a weight."""
+    for _ in range(_DEEPEST):
+        node = node.next_functions[0][0] if node.next_functions else None
+        if node is None:
+            return False
+        name = node.name()
+        if name in _PRODUCTS:
+            return all(_is_output(part) for part, _ in node.next_functions)
+        if name not in _SAME and name not in _BEFORE:
+            return False
+    return False
+
+
+def _is_output(node: Any) -> bool:
+    """Say whether something was computed, and is no parameter as it stands or turned around."""
+    for _ in range(_DEEPEST):
+        if node is None or node.name() == "torch::autograd::AccumulateGrad":
+            return False
+        if node.name() not in _TURNS and node.name() not in _SAME:
+            return True
+        node = node.next_functions[0][0] if node.next_functions else None
+    return False
 
 
 def _saved(node: Any, name: str) -> Any:

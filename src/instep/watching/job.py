@@ -10,7 +10,7 @@ import torch
 
 from instep.errors import WatchError
 from instep.rules.finding import Severity
-from instep.watching import running
+from instep.watching import crash, running
 from instep.watching.book import Book
 from instep.watching.gauges import Gauges
 from instep.watching.judging import Judge
@@ -111,6 +111,12 @@ class Job:
             self._take(self._things)
         return self
 
+    def crashed(self, error: BaseException) -> None:
+        """Take note of the error that ends the job, while everything is as it left it."""
+        with self.seam.safely():
+            if self._is_on:
+                crash.tell(error, self.recorder)
+
     def stop(self) -> None:
         """Let go of everything, and judge what was seen."""
         if not self._is_on:
@@ -140,6 +146,8 @@ class Job:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is not None:
+            self.crashed(error)
         self.stop()
         if self.strict and error is None:
             self._refuse()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from instep.rules.verdict import judge_all
 from instep.rules.view import View
-from instep.trace import Step, Trace, windows
+from instep.trace import Created, Step, Trace, windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -61,7 +61,7 @@ class Judge:
         self.gauges.looked()
         found = {
             (finding.code, finding.place): finding
-            for finding in judge_all(View(settled(self.stream.trace, self.gauges)))
+            for finding in judge_all(View(settled(self.stream.trace, self.gauges, is_over=last)))
         }
         for key, finding in found.items():
             first = self._seen.setdefault(key, self._updates)
@@ -76,26 +76,25 @@ class Judge:
         self.spent += perf_counter() - started
 
 
-def settled(events: Iterable[Event], gauges: Iterable[Event]) -> Trace:
+def settled(events: Iterable[Event], gauges: Iterable[Event], *, is_over: bool = True) -> Trace:
     """Return a trace that the rules can read: gates by their usual size, gauges at the end."""
     events = list(events)
     usual = {
         name: _usual([window.micro_batches for window in each if window.closed_by == "step"])
         for name, each in windows(events).items()
     }
-    made: dict[int, Event] = {}
     trace = Trace()
     for event in events:
-        every = usual.get(event.optimizer or "") if isinstance(event, Step) else None
-        if every is not None and isinstance(event, Step):
-            known = made.get(id(event))
-            if known is None:
-                known = made[id(event)] = replace(event, every=every)
-            trace.record(known)
+        if isinstance(event, Step):
+            # Each a thing of its own: rules tell windows apart by the step that closed them.
+            trace.record(replace(event, every=usual.get(event.optimizer or "")))
         else:
             trace.record(event)
     for event in gauges:
         trace.record(event)
+    if not is_over:
+        known = {name: fact for name, fact in trace.facts.get("job", {}).items() if name != "role"}
+        trace.record(Created("job", "job", {**known, "running": True}))
     return trace
 
 

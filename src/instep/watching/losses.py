@@ -29,7 +29,8 @@ class Losses:
         self._recorder = recorder
         self._factors: dict[Place | None, set[float]] = defaultdict(set)
         self._names: dict[Place | None, str] = {}
-        self._told: dict[str, tuple[str | None, str | None, bool]] = {}  # kind, reduction, ragged
+        # Kind, reduction, whether it is ragged, whether coupled.
+        self._told: dict[str, tuple[str | None, str | None, bool, bool]] = {}
         self._items: dict[str, Any] = {}  # by loss, of its first backward in the open window
 
     def factor(
@@ -56,10 +57,12 @@ class Losses:
         before = self._told.get(id_)
         ragged = (before is not None and before[2]) or self._differs(id_, reading.items)
         reduction = None if reading.masked and not ragged else reading.reduction
-        told = (reading.kind, reduction, ragged)
+        told = (reading.kind, reduction, ragged, reading.coupled)
         if told != before:
             self._told[id_] = told
             known: dict[str, Fact] = {"type": reading.kind, "reduction": reduction}
+            if reading.coupled:
+                known["coupled"] = True
             if ragged:
                 known["ragged"] = True
             self._recorder.fact(id_, "loss", place, **known)

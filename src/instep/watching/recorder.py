@@ -13,11 +13,8 @@ from instep.trace import (
     Called,
     Clip,
     Created,
-    Forward,
     GradEdited,
-    Mode,
     Opaque,
-    Rebound,
     ScalerUpdate,
     Schedule,
     Step,
@@ -26,9 +23,11 @@ from instep.trace import (
     here,
 )
 from instep.watching import graph
-from instep.watching.facts import Few, of_model
+from instep.watching.facts import Few
 from instep.watching.feeds import Feeds
+from instep.watching.horizons import is_outlived
 from instep.watching.losses import Losses
+from instep.watching.models import Models
 from instep.watching.witness import Witnesses
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from instep.trace import Event, Fact, Place
-    from instep.watching.book import Book, Touched
+    from instep.watching.book import Book, Covered, Touched
     from instep.watching.samples import Sampler
     from instep.watching.series import Series
     from instep.watching.stream import Stream
@@ -60,6 +59,7 @@ class Recorder:
         self.series = series
         self.sampler = sampler
         self.witnesses = Witnesses()
+        self.models = Models(self)
         self.turned: Callable[[bool], None] = lambda _: None
         """Called after every step, with whether it brought something new."""
         self._events: dict[tuple[Any, ...], Event] = {}
@@ -95,8 +95,8 @@ class Recorder:
         self.witnesses.forget(id_)
         self.sampler.forget(id_)
 
-    def _add(self, key: tuple[Any, ...], make: Callable[[], Event]) -> Event:
-        """Add an event, made the first time that it happens."""
+    def add(self, key: tuple[Any, ...], make: Callable[[], Event]) -> Event:
+        """Tell an event: the one of this key, which is made the first time."""
         if self.feeds.is_ending:
             self.feeds.settle()
         event = self._events.get(key)
@@ -106,8 +106,6 @@ class Recorder:
         self.series.moment(event)
         return event
 
-    tell = _add  # for those who tell of one part of a job, such as its loaders
-
     def fact(self, id_: str, role: Any, place: Place | None = None, **facts: Fact) -> None:
         """Say what is known about something; only what is new is told."""
         known = self.facts.get(id_)
@@ -115,51 +113,9 @@ class Recorder:
             return
         merged = {**(known or {}), **facts}
         self.facts[id_] = merged
-        self._add(
+        self.add(
             ("created", id_, place, tuple(sorted(merged.items(), key=str))),
             lambda: Created(id_, role, merged, place=place),
-        )
-
-    # Models
-
-    def forward(self, model: Module) -> None:
-        """Tell of a call of a model, where gradients are on."""
-        if not torch.is_grad_enabled():
-            return
-        id_ = self.book.model_of(model)
-        if id_ is None:
-            return
-        place = self.place()
-        if id_ not in self.facts:
-            self.introduce_model(id_, model)
-        sync = vars(model).get("require_backward_grad_sync")  # a module without it looks long
-        training = model.training
-        self._add(
-            ("forward", id_, place, training, sync),
-            lambda: Forward(id_, training=training, sync=sync, place=place),
-        )
-
-    def mode(self, model: Module, *, training: bool) -> None:
-        """Tell of a model that is set to train or to eval."""
-        id_ = self.book.model_of(model)
-        if id_ is None:
-            return
-        place = self.place()
-        self.introduce_model(id_, model)
-        self._add(("mode", id_, place, training), lambda: Mode(id_, training=training, place=place))
-
-    def introduce_model(self, id_: str, model: Module) -> None:
-        """Say what a model is, once."""
-        if id_ in self.facts:
-            return
-        self.fact(id_, "model", None, **of_model(model))
-
-    def rebound(self, name: str, was: str | None, now: str | None) -> None:
-        """Tell of a part of a model that was replaced."""
-        place = self.place()
-        self._add(
-            ("rebound", name, place),
-            lambda: Rebound(name, was=was, now=now, parameters=True, place=place),
         )
 
     # Optimizers
@@ -175,55 +131,76 @@ class Recorder:
             self.book.take_group(optimizer, [p for g in groups for p in g["params"]], None)
         id_ = self.book.optimizer_name(optimizer)
         if id_ not in self.facts:
-            held = self.book.of_optimizer(optimizer)
-            models = tuple(dict.fromkeys(h.model for h in held if h.model is not None))
-            for model in models:
-                found = self.book.models.get(model)
-                if found is not None and found() is not None:
-                    self.introduce_model(model, found())
-            made = self.book.optimizers[id(optimizer)].place
-            kind = type(optimizer).__name__
-            self.fact(id_, "optimizer", made, type=kind, models=models, written=True)
+            self._introduce_optimizer(id_, optimizer)
         return id_
+
+    def regrouped(self, optimizer: Optimizer) -> None:
+        """Tell of an optimizer that was given more, if it was told of before."""
+        if self.book.is_named(optimizer):
+            id_ = self.book.optimizer_name(optimizer)
+            if id_ in self.facts:
+                self._introduce_optimizer(id_, optimizer)
+
+    def _introduce_optimizer(self, id_: str, optimizer: Optimizer) -> None:
+        held = self.book.of_optimizer(optimizer)
+        models = tuple(dict.fromkeys(h.model for h in held if h.model is not None))
+        for model in models:
+            found = self.book.models.get(model)
+            if found is not None and found() is not None:
+                self.models.introduce(model, found())
+        self.witnesses.keep(self.book.alive())
+        if held:
+            self.witnesses.meet(id_, held[0].weak)
+        made = self.book.optimizers[id(optimizer)]
+        kind, groups = type(optimizer).__name__, len(optimizer.param_groups)
+        self.fact(
+            id_, "optimizer", made.place, type=kind, models=models, groups=groups, written=True
+        )
+        if made.filled:
+            made.filled = False
+            self.add(("edited", id_), lambda: GradEdited((id_,)))
 
     def zeroed(self, optimizer: Optimizer, *, set_to_none: bool) -> None:
         """Tell of gradients that an optimizer cleared."""
-        place = self.place()
-        id_ = self.optimizer(optimizer)
-        self._cleared(id_)
-        self._add(
-            ("zero", id_, place, set_to_none),
-            lambda: Zero((id_,), set_to_none=set_to_none, place=place),
+        self.optimizer(optimizer)
+        groups = optimizer.param_groups
+        covered = self.book.covered(
+            (id(optimizer),), lambda: (p for group in groups for p in group["params"])
         )
+        self._tell_clear(covered, None, set_to_none=set_to_none)
 
     def model_zeroed(self, model: Module, *, set_to_none: bool) -> None:
         """Tell of gradients that a model cleared."""
-        id_ = self.book.model_of(model)
         parameters = list(model.parameters())
-        touched = self.book.touched(tuple(map(id, parameters)), parameters)
+        covered = self.book.covered(tuple(map(id, parameters)), lambda: parameters)
+        self._cleared("")
+        self._tell_clear(covered, self.book.model_of(model), set_to_none=set_to_none)
+
+    def _tell_clear(self, covered: Covered, target: str | None, *, set_to_none: bool) -> None:
+        """Tell of gradients that were cleared, to every optimizer that holds any of them."""
         place = self.place()
-        if here(_TORCH) is not place:
+        if target is not None and here(_TORCH) is not place:
             place = None  # a framework did it by itself: no line of the user's would change that
-        mine = {id(parameter) for parameter in parameters}
-        complete = True
-        for made in self.book.optimizers.values():
-            optimizer = made.weak()
-            if optimizer is None or self.book.optimizer_name(optimizer) not in touched.optimizers:
-                continue
-            held = self.book.of_optimizer(optimizer)
-            complete = complete and all(id(h.parameter) in mine for h in held)
-        for name in (*touched.optimizers, ""):
-            self._cleared(name)
-        self._add(
-            ("model-zero", touched.optimizers, id_, place, set_to_none, complete),
-            lambda: Zero(
-                touched.optimizers,
-                target=id_,
-                set_to_none=set_to_none,
-                complete=complete,
-                place=place,
-            ),
-        )
+        for names, complete in ((covered.whole, True), (covered.partly, False)):
+            for name in names:
+                self._cleared(name)
+            if names and not self._is_within(names, "zero_grad"):
+                self.add(
+                    ("zero", names, target, place, set_to_none, complete),
+                    lambda names=names, complete=complete: Zero(  # type: ignore[misc]
+                        names,
+                        target=target,
+                        set_to_none=set_to_none,
+                        complete=complete,
+                        place=place,
+                    ),
+                )
+
+    def _is_within(self, optimizers: tuple[str, ...], what: str) -> bool:
+        """Say whether this happens in the middle of a backward: then windows cannot be told."""
+        if self.is_going_back:
+            self.opaque(optimizers, f"{what} in a backward")
+        return self.is_going_back
 
     def noticed(self) -> None:
         """Tell what was done to gradients since the last event, by hand or out of sight."""
@@ -237,12 +214,12 @@ class Recorder:
             if change == "weights":
                 self.opaque((id_,), "weights changed between a backward and its step")
             elif change == "edited":
-                self._add(("edited", id_), lambda id_=id_: GradEdited((id_,)))  # type: ignore[misc]
+                self.add(("edited", id_), lambda id_=id_: GradEdited((id_,)))  # type: ignore[misc]
             else:
                 none = change == "none"
                 self.since.pop(id_, None)
                 self.clears[id_] += 1
-                self._add(
+                self.add(
                     ("by-hand", id_, none),
                     lambda id_=id_, none=none: Zero((id_,), set_to_none=none),  # type: ignore[misc]
                 )
@@ -275,8 +252,10 @@ class Recorder:
         loss = self._losses.introduce(root, reading, place)
         reading = self._losses.certain(reading, loss)
         factor, parts = self._losses.factor(reading, place)
+        if touched.is_hooked:  # whatever the hooks of the user's own make of it
+            factor, parts = None, ()
         read = (loss, factor, parts, reading.reduction, scaler)
-        self._add(
+        self.add(
             ("backward", touched.optimizers, touched.models, place, read),
             lambda: Backward(
                 touched.optimizers,
@@ -308,7 +287,7 @@ class Recorder:
         for name in touched.models:
             model = self.book.models.get(name)
             if model is not None and model() is not None:
-                self.introduce_model(name, model())
+                self.models.introduce(name, model())
 
     def _cleared(self, optimizer: str) -> None:
         self.witnesses.cleared(optimizer)
@@ -324,13 +303,13 @@ class Recorder:
         self.witnesses.touched(held)
         self.sampler.clipped(norm)
         most = self.few("limit", place, float(limit))
-        self._add(("clip", held, place, by, most), lambda: Clip(held, by, most, place=place))
+        self.add(("clip", held, place, by, most), lambda: Clip(held, by, most, place=place))
 
     def unscaled(self, optimizer: Optimizer, scaler: str) -> None:
         """Tell of gradients that were divided by the loss scale."""
         place = self.place()
         id_ = self.optimizer(optimizer)
-        self._add(("unscale", id_, place, scaler), lambda: Unscale(id_, scaler, place=place))
+        self.add(("unscale", id_, place, scaler), lambda: Unscale(id_, scaler, place=place))
 
     def stepped(
         self,
@@ -343,12 +322,13 @@ class Recorder:
         """Tell of an optimizer that was asked to update."""
         place = self.place()
         id_ = self.optimizer(optimizer)
-        if self.is_going_back:
-            self.opaque((id_,), "a step inside of a backward")
         self.witnesses.stepped(id_)
         self.fresh.pop(id_, None)
         self._losses.window_closed()
-        self._add(
+        if self._is_within((id_,), "step"):
+            self.series.updated(id_, skipped)
+            return
+        self.add(
             ("step", id_, place, scaler, skipped, closure),
             lambda: Step(id_, skipped=skipped, scaler=scaler, closure=closure, place=place),
         )
@@ -368,7 +348,7 @@ class Recorder:
     def scaler_updated(self, scaler: str) -> None:
         """Tell of a scaler that chose its next scale."""
         place = self.place()
-        self._add(("scaler", scaler, place), lambda: ScalerUpdate(scaler, place=place))
+        self.add(("scaler", scaler, place), lambda: ScalerUpdate(scaler, place=place))
 
     def scheduled(self, scheduler: Any, *, explicit: bool) -> None:
         """Tell of a scheduler that was stepped."""
@@ -377,20 +357,28 @@ class Recorder:
         name = None if optimizer is None else self.optimizer(optimizer)
         id_ = self.book.name(scheduler, "scheduler")
         kind = type(scheduler).__name__
-        self.fact(id_, "scheduler", None, type=kind, optimizer=name)
+        facts: dict[str, Fact] = {"type": kind, "optimizer": name}
+        if is_outlived(scheduler, self._lengths()):
+            facts["horizon"] = "updates"
+        self.fact(id_, "scheduler", None, **facts)
         unit: Any = "metric" if kind == "ReduceLROnPlateau" else None
-        self._add(
+        self.add(
             ("schedule", id_, place, explicit),
             lambda: Schedule(name, id_, unit, explicit, place=place),
         )
+
+    def _lengths(self) -> set[int]:
+        """Return how many batches the loaders have."""
+        lengths = (facts.get("length") for facts in self.facts.values())
+        return {length for length in lengths if isinstance(length, int)}
 
     # Others
 
     def called(self, api: str) -> None:
         """Tell of something that was used under a name that matters in itself."""
         place = self.place()
-        self._add(("called", api, place), lambda: Called(api, place=place))
+        self.add(("called", api, place), lambda: Called(api, place=place))
 
     def opaque(self, optimizers: tuple[str, ...] | None, what: str) -> None:
         """Tell of something that cannot be followed."""
-        self._add(("opaque", optimizers, what), lambda: Opaque(optimizers, what))
+        self.add(("opaque", optimizers, what), lambda: Opaque(optimizers, what))

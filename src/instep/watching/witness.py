@@ -9,48 +9,72 @@ if TYPE_CHECKING:
 
     from instep.watching.book import Touched
 
+_NOTHING = (0, 0)
+
 
 class _Witness:
-    __slots__ = ("fresh", "holds", "version", "weak", "weight")
+    __slots__ = ("fresh", "holds", "seen", "weak", "weight")
 
     def __init__(self, weak: Any) -> None:
         self.weak = weak
         self.holds = False  # a gradient is in it, as far as events tell
-        self.version = -1
+        self.seen = _NOTHING
         self.fresh = False  # it waits for its step: until then the weight must stay as it is
         self.weight = -1
+
+    def now(self) -> tuple[int, int]:
+        """Return which gradient there is, and how often it was changed."""
+        parameter = self.weak()
+        grad = None if parameter is None else parameter.grad
+        return _NOTHING if grad is None else (id(grad), grad._version)  # noqa: SLF001
+
+    def is_moved(self) -> bool:
+        """Say whether the weight has changed since the backward."""
+        parameter = self.weak()
+        return parameter is not None and parameter._version != self.weight  # noqa: SLF001
 
 
 class Witnesses:
     """Compares the gradients of witnesses with what events have told of them.
 
     PyTorch counts every change of a tensor in place. A number that has moved without an event was
-    moved by hand; a gradient that is gone was dropped by hand. A weight that moves between a
-    backward and its step is moved by somebody who does more than step, and cannot be followed.
+    moved by hand; a gradient that is gone was dropped by hand, and another one was put there. A
+    weight that moves between a backward and its step is moved by somebody who does more than step,
+    and cannot be followed.
     """
 
     def __init__(self) -> None:
         self._all: dict[str, _Witness] = {}
 
+    def meet(self, name: str, weak: Any) -> None:
+        """Take a parameter of an optimizer that is new here: what is in it, nobody has told."""
+        known = self._all.get(name)
+        if known is None or known.weak() is None:
+            self._all[name] = _Witness(weak)
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Forget all others: their optimizers are gone."""
+        self._all = {name: self._all[name] for name in names if name in self._all}
+
     def added(self, touched: Touched) -> None:
         """Take note of a backward."""
         for name, weak in zip(touched.optimizers, touched.witnesses, strict=True):
             witness = self._all.get(name)
-            if witness is None or witness.weak() is None:
+            if witness is None or not witness.holds:
+                # Where nothing is held yet, one that the losses do reach is the better witness.
                 witness = self._all[name] = _Witness(weak)
+            witness.seen = witness.now()
+            witness.holds = witness.fresh = witness.seen is not _NOTHING
             parameter = witness.weak()
-            if parameter is not None and parameter.grad is not None:
-                witness.holds = witness.fresh = True
+            if parameter is not None:
                 witness.weight = parameter._version  # noqa: SLF001
-                witness.version = parameter.grad._version  # noqa: SLF001
 
     def touched(self, names: Iterable[str]) -> None:
         """Take note of a change that was told."""
         for name in names:
             witness = self._all.get(name)
-            parameter = None if witness is None else witness.weak()
-            if witness is not None and parameter is not None and parameter.grad is not None:
-                witness.version = parameter.grad._version  # noqa: SLF001
+            if witness is not None:
+                witness.seen = witness.now()
 
     def stepped(self, name: str) -> None:
         """Take note of an update that was told."""
@@ -73,22 +97,21 @@ class Witnesses:
     def changes(self) -> Iterator[tuple[str, str]]:
         """Give what nobody has told: the optimizer, and "none", "zeros", "edited" or "weights"."""
         for name, witness in self._all.items():
-            if not witness.holds:
-                continue
-            parameter = witness.weak()
-            if parameter is None:
-                continue
-            if witness.fresh and parameter._version != witness.weight:  # noqa: SLF001
+            if witness.fresh and witness.is_moved():
                 witness.fresh = False
                 yield name, "weights"
-            grad = parameter.grad
-            if grad is None:
+            now = witness.now()
+            if now == witness.seen:
+                continue
+            held, witness.holds = witness.holds, now is not _NOTHING
+            witness.seen = now
+            if now is _NOTHING:
+                if held:
+                    yield name, "none"
+                continue
+            grad = witness.weak().grad
+            if grad.device.type == "cpu" and not grad.is_sparse and not grad.any():
                 witness.holds = False
-                yield name, "none"
-            elif grad._version != witness.version:  # noqa: SLF001
-                witness.version = grad._version  # noqa: SLF001
-                if grad.device.type == "cpu" and not grad.any():
-                    witness.holds = False
-                    yield name, "zeros"
-                else:
-                    yield name, "edited"
+                yield name, "zeros"
+            else:
+                yield name, "edited"

@@ -24,7 +24,9 @@ def install(seam: Seam) -> None:
         root = root_of(args[0] if args else kwargs.get("tensors"))
         before = None
         try:  # as `seam.safely` does it, in less time: this is done at every backward
-            before = recorder.before_backward(root)
+            given = args[1] if len(args) > 1 else kwargs.get("grad_tensors")
+            # What begins with a gradient of the user's own is no loss that could be read.
+            before = recorder.before_backward(root if given is None else None)
         except Exception as error:  # noqa: BLE001
             seam.fault(error)
         recorder.is_going_back = True

@@ -23,7 +23,7 @@ def install(seam: Seam) -> None:
         nonlocal depth
         if depth == 0:
             with seam.safely():
-                recorder.mode(self, training=bool(mode))
+                recorder.models.mode(self, training=bool(mode))
         depth += 1  # its parts are set as well
         try:
             return original(self, mode)
@@ -65,9 +65,12 @@ def _replaced(seam: Seam, owner: Module, name: str, old: Any, new: Any) -> None:
     kept = {id(parameter) for parameter in before}
     if all(id(parameter) in kept for parameter in after):
         return
+    for one in held:
+        for weak in () if one is None else book.owners(one):
+            seam.recorder.optimizer(weak())  # it was there first
     was = next((one.model for one in held if one is not None and one.model is not None), None)
     spelled = book.model_of(owner) or was or type(owner).__name__.lower()
-    seam.recorder.rebound(f"{spelled}.{name}", was, f"{spelled}.{name}")
+    seam.recorder.models.rebound(f"{spelled}.{name}", was, f"{spelled}.{name}")
     model = book.models.get(was) if was is not None else None
     if model is not None and model() is not None:
         book.take_model(model())
@@ -77,13 +80,12 @@ def hook_forward(seam: Seam, model: Module) -> None:
     """Watch the calls of a model."""
 
     @uncompiled
-    def before(module: Module, args: Any) -> None:
-        del args
+    def before(module: Module, args: Any, kwargs: Any) -> None:
         if is_blind() or not seam.is_on:
             return
         try:
-            seam.recorder.forward(module)
+            seam.recorder.models.forward(module, args, kwargs)
         except Exception as error:  # noqa: BLE001
             seam.fault(error)
 
-    seam.recorder.book.keep(model.register_forward_pre_hook(before))
+    seam.recorder.book.keep(model.register_forward_pre_hook(before, with_kwargs=True))

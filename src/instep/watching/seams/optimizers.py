@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from torch.optim import Optimizer
 from torch.optim.optimizer import (
@@ -18,34 +18,93 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from instep.watching.recorder import Recorder
     from instep.watching.seam import Seam
 
 
-class _Running(NamedTuple):
+class _Running:
     """A step that has begun. Optimizers that are made of others step those inside of it."""
 
-    name: str
-    frame: FrameType
-    has_closure: bool
-    backwards: int
-    """Whose gradients wait for it."""
-    clears: int
+    def __init__(
+        self, optimizer: Optimizer, name: str, frame: FrameType, *, has_closure: bool
+    ) -> None:
+        self.optimizer = optimizer
+        self.name = name
+        self.frame = frame
+        self.has_closure = has_closure
+        self.told = False
+        self.backwards = self.clears = 0
+        every = (p for group in optimizer.param_groups for p in group["params"])
+        self._witness = next((p for p in every if p.grad is not None), None)
+        self._version = None if self._witness is None else self._witness._version  # noqa: SLF001
+
+    def is_over(self) -> bool:
+        """Say whether the weights have changed; with a closure they do so again and again."""
+        if self.has_closure or self._witness is None:
+            return False
+        return bool(self._witness._version != self._version)  # noqa: SLF001
+
+
+class _Steps:
+    """The steps that are running: one may call another, of its own class or of what it wraps."""
+
+    def __init__(self, seam: Seam) -> None:
+        self._seam = seam
+        self._recorder = seam.recorder
+        self._running: list[_Running] = []
+
+    def begin(self, optimizer: Optimizer, name: str, frame: FrameType, closure: object) -> None:
+        """Take note that a step has begun."""
+        if self._running:  # some may have been left by an exception
+            self._running = [step for step in self._running if _is_around(step.frame, frame)]
+        step = _Running(optimizer, name, frame, has_closure=callable(closure))
+        step.backwards, step.clears = self._recorder.fresh[name], self._recorder.clears[name]
+        self._running.append(step)
+
+    def clears(self, optimizer: Optimizer) -> None:
+        """Take note of a clear: one at the end of a step, or in a hook behind it, is after it."""
+        for step in self._running:
+            if step.optimizer is optimizer and not step.told and step.is_over():
+                self._tell(step)
+
+    def end(self, frame: FrameType) -> None:
+        """Take note that a step has ended, and tell of it."""
+        step = None
+        while self._running and (step is None or step.frame is not frame):
+            step = self._running.pop()
+        if step is None:
+            return
+        outer = [other for other in self._running if other.name == step.name]
+        if not outer and not step.told:
+            self._tell(step)
+        for other in outer:  # the step of what wraps it is the one that counts
+            other.told = other.told or step.told
+
+    def _tell(self, step: _Running) -> None:
+        step.told = self._seam.stepped = True
+        inside = self._recorder.fresh[step.name] - step.backwards
+        cleared = self._recorder.clears[step.name] > step.clears
+        # Whether the closure did more than what a loop would have done before the step.
+        folded = inside > 1 or (inside == 1 and step.backwards > 0 and cleared)
+        closure = step.has_closure and folded
+        self._recorder.stepped(step.optimizer, scaler=self._seam.scaler, closure=closure)
 
 
 def install(seam: Seam) -> None:
     """Watch every optimizer that is made, cleared or stepped."""
     recorder = seam.recorder
+    steps = _Steps(seam)
 
     def take(original: Callable[..., Any], self: Optimizer, group: Any) -> Any:
         done = original(self, group)
         with seam.safely():
             parameters = self.param_groups[-1]["params"]
             recorder.book.take_group(self, parameters, recorder.place())
+            recorder.regrouped(self)
         return done
 
     def zero(original: Callable[..., Any], self: Optimizer, *args: Any, **kwargs: Any) -> Any:
         try:  # as `seam.safely` does it, in less time: this is done at every update
+            steps.clears(self)
             recorder.noticed()
         except Exception as error:  # noqa: BLE001
             seam.fault(error)
@@ -59,12 +118,11 @@ def install(seam: Seam) -> None:
 
     seam.patches.replace(Optimizer, "add_param_group", take)
     seam.patches.replace(Optimizer, "zero_grad", zero)
-    _hook_steps(seam)
+    _hook_steps(seam, steps)
 
 
-def _hook_steps(seam: Seam) -> None:
+def _hook_steps(seam: Seam, steps: _Steps) -> None:
     recorder, patches = seam.recorder, seam.patches
-    steps = _Steps(recorder)
 
     @uncompiled
     def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -79,22 +137,18 @@ def _hook_steps(seam: Seam) -> None:
                 recorder.book.grown.clear()
                 recorder.opaque((name,), "instep.Stepper")
             frame = sys._getframe(1)  # noqa: SLF001  # torch's own, around the step
-            steps.begin(name, frame, has_closure=callable(closure))
+            steps.begin(optimizer, name, frame, closure)
             recorder.sampler.before_step(optimizer, name, recorder.since.get(name))
         except Exception as error:  # noqa: BLE001
             seam.fault(error)
 
     @uncompiled
     def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        del args, kwargs
+        del optimizer, args, kwargs
         if not patches.is_on or is_blind():
             return
         try:
-            seam.stepped = True
-            step = steps.end(sys._getframe(1))  # noqa: SLF001
-            if not steps.is_inside(recorder.optimizer(optimizer)):
-                closure = step is not None and step.has_closure and _is_folded(seam, step)
-                recorder.stepped(optimizer, scaler=seam.scaler, closure=closure)
+            steps.end(sys._getframe(1))  # noqa: SLF001
         except Exception as error:  # noqa: BLE001
             seam.fault(error)
 
@@ -105,39 +159,8 @@ def _hook_steps(seam: Seam) -> None:
         patches.later(handle.remove)
 
 
-class _Steps:
-    """Steps that have begun and not ended: what wraps an optimizer steps it inside of its own."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._running: list[_Running] = []
-
-    def begin(self, name: str, frame: FrameType, *, has_closure: bool) -> None:
-        if self._running:
-            self._running = [step for step in self._running if _is_around(step.frame, frame)]
-        waiting, clears = self._recorder.fresh[name], self._recorder.clears[name]
-        self._running.append(_Running(name, frame, has_closure, waiting, clears))
-
-    def end(self, frame: FrameType) -> _Running | None:
-        step = None
-        while self._running and (step is None or step.frame is not frame):
-            step = self._running.pop()
-        return step
-
-    def is_inside(self, name: str) -> bool:
-        """Say whether a step of the same optimizer goes on: that one is what counts."""
-        return any(outer.name == name for outer in self._running)
-
-
 def _is_around(outer: FrameType, frame: FrameType | None) -> bool:
     """Say whether a frame is still running: a step that failed never came to its end."""
     while frame is not None and frame is not outer:
         frame = frame.f_back
     return frame is not None
-
-
-def _is_folded(seam: Seam, step: _Running) -> bool:
-    """Say whether the closure of a step did more than what a loop would have done before it."""
-    inside = seam.recorder.fresh[step.name] - step.backwards
-    cleared = seam.recorder.clears[step.name] > step.clears
-    return inside > 1 or (inside == 1 and step.backwards > 0 and cleared)

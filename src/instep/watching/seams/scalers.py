@@ -35,7 +35,10 @@ def install(seam: Seam) -> None:
         with seam.safely():
             if seam.scaler is None:
                 recorder.unscaled(optimizer, recorder.scaler(self))
-        return original(self, optimizer)
+        done = original(self, optimizer)
+        with seam.safely():
+            recorder.witnesses.touched((recorder.optimizer(optimizer),))
+        return done
 
     def step(
         original: Callable[..., Any], self: GradScaler, optimizer: Any, *a: Any, **k: Any

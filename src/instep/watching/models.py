@@ -1,0 +1,128 @@
+"""Models: what they are, when they are called, and what is cut out of a batch for them."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from instep.trace import Drawn, Forward, Mode, Rebound
+from instep.watching.facts import of_model
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+
+    from instep.trace import Place
+    from instep.watching.recorder import Recorder
+
+
+class Models:
+    """Tells of models."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._pieces = Pieces()
+
+    def forward(self, model: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Tell of a call of a model, where gradients are on."""
+        if not torch.is_grad_enabled():
+            return
+        recorder = self._recorder
+        id_ = recorder.book.model_of(model)
+        if id_ is None:
+            return
+        place = recorder.place()
+        if id_ not in recorder.facts:
+            self.introduce(id_, model)
+        if len(args) == 1 and not kwargs and not recorder.facts[id_].get("stateful"):
+            self._cut(args[0], place)
+        sync = vars(model).get("require_backward_grad_sync")  # a module without it looks long
+        training = model.training
+        recorder.add(
+            ("forward", id_, place, training, sync),
+            lambda: Forward(id_, training=training, sync=sync, place=place),
+        )
+
+    def mode(self, model: Module, *, training: bool) -> None:
+        """Tell of a model that is set to train or to eval."""
+        recorder = self._recorder
+        id_ = recorder.book.model_of(model)
+        if id_ is None:
+            return
+        place = recorder.place()
+        self.introduce(id_, model)
+        recorder.add(
+            ("mode", id_, place, training), lambda: Mode(id_, training=training, place=place)
+        )
+
+    def introduce(self, id_: str, model: Module) -> None:
+        """Say what a model is, once."""
+        if id_ in self._recorder.facts:
+            return
+        self._recorder.fact(id_, "model", None, **of_model(model))
+
+    def rebound(self, name: str, was: str | None, now: str | None) -> None:
+        """Tell of a part of a model that was replaced."""
+        place = self._recorder.place()
+        self._recorder.add(
+            ("rebound", name, place),
+            lambda: Rebound(name, was=was, now=now, parameters=True, place=place),
+        )
+
+    # Pieces of a batch
+
+    def batch(self, loader: str) -> None:
+        """Take note of a new batch."""
+        self._pieces.batch(loader)
+
+    def _cut(self, given: Any, place: Place | None) -> None:
+        loader = self._pieces.loader_of(given, place)
+        if loader is None:
+            return
+        id_ = f"patches of {loader}"
+        self._recorder.fact(id_, "loader", place, type="patches", patches=True)
+        self._recorder.add(("piece", id_, place), lambda: Drawn(id_, of=loader, place=place))
+
+
+class Pieces:
+    """Recognises the patches of a batch: views that leave out a part of every sample.
+
+    A call is known as one of a patch when the same line was given two different parts of one
+    batch. Parts along the first dimension are smaller batches, which may well be meant.
+    """
+
+    def __init__(self) -> None:
+        self._loader: str | None = None
+        self._parts: dict[tuple[int, Place | None], tuple[Any, set[int]]] = {}
+        self._cutting: set[Place | None] = set()
+
+    def batch(self, loader: str) -> None:
+        """Forget the parts of the batch before."""
+        self._loader = loader
+        self._parts.clear()
+
+    def loader_of(self, given: Any, place: Place | None) -> str | None:
+        """Return the loader whose batch this is a patch of; None if it is none."""
+        if self._loader is None or not isinstance(given, torch.Tensor):
+            return None
+        whole = given._base  # noqa: SLF001  # there is no public name for what a view is of
+        if whole is None or not _is_patch(given, whole):
+            return None
+        key = (id(whole), place)
+        known = self._parts.get(key)
+        if known is None or known[0]() is not whole:
+            known = self._parts[key] = (weakref.ref(whole), set())
+        known[1].add(int(given.storage_offset()))
+        if len(known[1]) > 1:
+            self._cutting.add(place)
+        return self._loader if place in self._cutting else None
+
+
+def _is_patch(given: Tensor, whole: Tensor) -> bool:
+    return (
+        given.dim() == whole.dim() > 1
+        and given.shape[0] == whole.shape[0]
+        and given.shape != whole.shape
+    )

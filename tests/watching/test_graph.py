@@ -1,0 +1,39 @@
+"""What is read from the graph of a loss."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from instep.watching.graph import read
+
+
+@pytest.fixture
+def outputs():
+    layer = torch.nn.Linear(4, 4)
+    return layer(torch.randn(6, 4)), layer(torch.randn(6, 4))
+
+
+def test_a_sum_over_its_own_count_is_a_mean(outputs):
+    reading = read(outputs[0].pow(2).sum() / 24 / 2)
+    assert (reading.reduction, reading.items, reading.factor) == ("mean", 24, 0.5)
+
+
+def test_a_sum_over_another_count_stays_a_sum(outputs):
+    reading = read(outputs[0].pow(2).sum() / 96)
+    assert (reading.reduction, reading.factor) == ("sum", 1 / 96)
+
+
+def test_samples_that_are_compared_with_one_another(outputs):
+    one, other = outputs
+    logits = one @ other.T / 0.1
+    assert read(F.cross_entropy(logits, torch.arange(6)) / 4).coupled
+
+
+def test_a_classifier_compares_nothing(outputs):
+    weight = torch.nn.Parameter(torch.randn(3, 4))
+    labels = torch.zeros(6, dtype=torch.long)
+    assert not read(F.cross_entropy(outputs[0] @ weight.T, labels)).coupled
+    assert not read(F.cross_entropy(F.linear(outputs[0], weight), labels)).coupled
+    assert not read(F.cross_entropy(outputs[0], labels)).coupled
