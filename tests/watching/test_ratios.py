@@ -28,7 +28,7 @@ def test_the_ratio_is_that_of_the_weight():
     assert told.place.line == 10
 
 
-@pytest.mark.parametrize(("rate", "target"), [(1e-10, "x[:, :4]"), (0.2, "30 * torch.randn(8, 4)")])
+@pytest.mark.parametrize(("rate", "target"), [(1e-10, "x[:, :4]"), (0.6, "30 * torch.randn(8, 4)")])
 def test_out_of_proportion(rate, target):
     assert found(job(rate, target=target)) == [("INS506", 10)]
 
