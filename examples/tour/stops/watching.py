@@ -54,7 +54,7 @@ MENDED = (
         "            optimizer.step()\n",
     )
 )
-FOUND = {"INS201", "INS301", "INS502"}
+FOUND = {"INS201", "INS202", "INS301", "INS502"}
 
 
 def instep_watch(folder: Path, *arguments: str, expect: int) -> None:
