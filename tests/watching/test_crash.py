@@ -38,3 +38,9 @@ def test_another_none_is_none_of_ours():
 
 def test_a_gradient_that_is_there_is_not_what_failed():
     assert found(lambda weight: weight.grad_fn.name()) == []
+
+
+def test_an_optimizer_that_is_never_used_does_not_matter():
+    idle = torch.optim.SGD([torch.nn.Parameter(torch.ones(3))], lr=0.1)
+    assert [code for code, _ in found(lambda weight: weight.grad.norm())] == ["INS501"]
+    assert idle.state == {}

@@ -26,7 +26,9 @@ def tell(error: BaseException, recorder: Recorder) -> None:
     place = _place(error.__traceback__, recorder.book.skip)
     if place is None or not _GRAD.search(_text(place)):
         return
-    empty = recorder.book.empty()
+    recorder.noticed()
+    # Those that were never used have no gradients either, and nothing to do with it.
+    empty = tuple(name for name in recorder.book.empty() if name in recorder.facts)
     recorder.add(("grad-read", place), lambda: GradRead(empty, guarded=False, place=place))
 
 
