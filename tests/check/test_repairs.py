@@ -812,3 +812,12 @@ for x, y in loader:
     made = HEAD + "head = torch.nn.Linear(8, 8)\n"
     assert codes(made + loop.format("InstanceNorm2d")) == set()
     assert codes(made + loop.format("BatchNorm2d")) == {"INS502"}
+
+
+def test_what_an_optimizer_holds_must_be_known_for_an_error():
+    def severities(made):
+        judgement = judge(unit_of(HEAD + made + NEVER))
+        return [finding.severity.word for finding in judgement.findings]
+
+    assert severities("optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n") == ["error"]
+    assert severities("optimizer = torch.optim.SGD(chosen, lr=0.1)\n") == ["warning"]

@@ -81,6 +81,12 @@ def _is_per_batch(view: View, stale: Stale) -> bool:
     )
 
 
+def _is_known(view: View, optimizer: str) -> bool:
+    """Say whether it is known what an optimizer holds, where it is made: else, what clears it."""
+    facts = view.facts.get(optimizer, {})
+    return not facts.get("written") or facts.get("models") is not None
+
+
 def _report(view: View, same: list[Stale]) -> Finding | None:
     first = same[0]
     # Written out one after the other, it may be a test or a demonstration.
@@ -89,6 +95,7 @@ def _report(view: View, same: list[Stale]) -> Finding | None:
     function = first.backward.place.function if first.backward.place is not None else None
     if not repeats and (function or "").rpartition(".")[2].startswith("test"):
         return None  # a test steps to see something change, whatever is in the gradients
+    sure = all(_is_known(view, stale.optimizer) for stale in same)
     name = quoted(stale.optimizer for stale in same)
     number = _number(view, first)
     if all(stale.is_never_cleared for stale in same):
@@ -108,7 +115,7 @@ def _report(view: View, same: list[Stale]) -> Finding | None:
         sys.modules[__name__],
         first.backward,
         message,
-        severity=Severity.ERROR if repeats and not sketched else Severity.WARNING,
+        severity=Severity.ERROR if repeats and not sketched and sure else Severity.WARNING,
         related=[(first.step, "stepped here"), (clear, "cleared only here")],
         evidence=[
             *first.window.kept,
