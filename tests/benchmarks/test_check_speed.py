@@ -86,7 +86,8 @@ def test_arithmetic():
 def test_a_missing_peer_is_a_row_or_an_error(monkeypatch, capsys):
     monkeypatch.setattr(tools.shutil, "which", lambda name, path: None)
     found, missing = tools.tools()
-    assert [tool.name for tool in found] == [INSTEP, "`ast.parse` alone"]
+    names = [tool.name for tool in found]
+    assert names == [INSTEP, "its start and its parsing alone", "`ast.parse` alone"]
     assert missing == ["Ruff, all rules", "TorchFix, all rules"]
     assert command.main(["--require-peers"]) == 2
     assert "a peer is missing: Ruff" in capsys.readouterr().err
