@@ -30,10 +30,10 @@ warnings.simplefilter("ignore")
 for folder, _, names in os.walk(sys.argv[1]):
     for name in names:
         if name.endswith(".py"):
-            with open(os.path.join(folder, name), encoding="utf-8") as file:
-                text = file.read()
-            if wanted(text):
-                ast.parse(text)
+            with open(os.path.join(folder, name), "rb") as file:
+                source = file.read()
+            if wanted(source.decode("utf-8", "replace")):
+                ast.parse(source)
 """
 # What a checker may answer: nothing found, or something found.
 ANSWERS = (0, 1)

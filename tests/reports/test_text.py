@@ -12,7 +12,7 @@ from tests.reports.kit import LOOP, at, cases, finding, plain, raw_controls, sou
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-HINT = re.compile(r"^ *= more: .*\n", re.MULTILINE)
+HINT = re.compile(r"^ *= (?:to do: .*|more: instep explain \S+)\n", re.MULTILINE)
 
 
 def whole(*found, files=None, **options):
@@ -26,7 +26,8 @@ def shown(*found, **more):
 
 def test_without_a_fix_there_is_a_hint():
     source = source_of({"train.py": LOOP})
-    assert "  = more: instep explain missing-zero-grad\n" in render([plain()], source, Options())
+    hint = "  = to do: Clear once per update.\n  = more: instep explain missing-zero-grad\n"
+    assert hint in render([plain()], source, Options())
     info = plain(severity=Severity.INFO)
     assert "more:" not in render([info], source, Options())
     assert "more:" not in render([finding()], source, Options())

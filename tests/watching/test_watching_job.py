@@ -109,3 +109,25 @@ def test_watches_inside_of_one_another():
     assert inner.findings
     assert outer.findings
     assert outer.series.updates == {"optimizer": 4, "optimizer#2": 4}
+
+
+def test_the_loss_of_a_scaled_job_is_that_before_the_scale():
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu")
+    with instep.watch(live=False) as job:
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.mse_loss(model(torch.randn(8, 4)), torch.randn(8, 2))
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert job.findings == ()
+    assert job.series.lines["loss/optimizer"].last[2] == pytest.approx(loss.item())
+
+
+def test_a_job_without_updates_is_not_said_to_be_right():
+    with instep.watch(live=False) as job:
+        pass
+    assert job.summary() == "No update was seen: there was nothing to judge.\n"

@@ -1,9 +1,11 @@
-"""The little Markdown that pages of rules are written in, as HTML."""
+"""The little Markdown that pages of rules are written in, as HTML and in short."""
 
 from __future__ import annotations
 
 import re
 from html import escape
+
+from instep.rules.registry import rulebook
 
 _INLINE = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*")
 
@@ -31,6 +33,22 @@ def remedy(page: str) -> tuple[str, str]:
         return "", body.strip()
     fix, mark, fine = rest.partition("**When it is fine.**")
     return fix.strip(), f"{before.strip()}\n\n{mark}{fine}".strip()
+
+
+def in_short(code: str) -> str | None:
+    """Return what a rule's page says to do, up to the end of its first clause.
+
+    >>> in_short("INS505"), in_short("INS000")
+    ('Find what makes it.', None)
+    """
+    rule = rulebook().get(code)
+    fix, _ = remedy(rule.__doc__ or "") if rule is not None else ("", "")
+    text = " ".join(fix.partition("\n\n")[0].split())
+    for end in re.finditer(r"[.:](?=\s|$)", text):
+        clause = text[: end.start()]
+        if clause.count("`") % 2 == 0 and clause.count("(") == clause.count(")"):
+            return f"{clause}."
+    return None
 
 
 def _block(block: str) -> str:

@@ -9,6 +9,7 @@ from instep.reports.escape import visible
 from instep.reports.excerpt import Mark, mark, rows
 from instep.reports.options import DEFAULT
 from instep.reports.positions import condition_of, in_order, span_of
+from instep.reports.prose import in_short
 from instep.rules import Severity
 from instep.trace import Place
 
@@ -73,6 +74,8 @@ def _block(finding: Finding, source: Source, options: Options, paint: Paint) -> 
         title = f"{visible(finding.fix.title)} [{option}]"
         found.append(f"{indent}{paint('fix', 'fix:')} {title}")
     elif finding.severity > Severity.INFO:
+        if (advice := in_short(finding.code)) is not None:
+            found.append(f"{indent}{paint('fix', 'to do:')} {advice}")
         found.append(f"{indent}more: instep explain {visible(finding.name)}")
     return found
 

@@ -87,7 +87,7 @@ class Job:
         """Return in two or three lines what was watched and how much was found.
 
         >>> print(Job().summary(), end="")
-        No update was seen: no problems found.
+        No update was seen: there was nothing to judge.
         """
         return summary(
             self.findings,

@@ -78,7 +78,7 @@ class Recorder:
         """A backward is running."""
         self.few = Few()
         book.passed_on = self.passed_on
-        self.scaled: dict[int, Any] = {}  # by id, what a scaler has scaled, and which scaler
+        self.scaled: dict[int, Any] = {}  # by id, what a scaler has scaled, which, and from what
 
     def place(self) -> Place | None:
         """Return the user's line."""
@@ -233,9 +233,11 @@ class Recorder:
         if not isinstance(root, torch.Tensor) or root.grad_fn is None:
             return None
         marked = self.scaled.get(id(root))
-        scaler = marked[1] if marked is not None and marked[0]() is root else None
+        scaler, loss = None, root.detach()
+        if marked is not None and marked[0]() is root:
+            _, scaler, loss = marked
         reading = graph.read(root, scaled=scaler is not None)
-        self.sampler.before_backward(root, reading if scaler is None else None)
+        self.sampler.before_backward(root, loss, reading.factor)
         return reading, scaler
 
     def after_backward(self, root: Any, before: tuple[graph.Reading, str | None] | None) -> None:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from instep.trace import Place
     from instep.watching.book import Book, Touched
     from instep.watching.gauges import Gauges
-    from instep.watching.graph import Reading
     from instep.watching.series import Series
 
 SHARE = 0.01
@@ -79,13 +78,12 @@ class Sampler:
 
     # Backward
 
-    def before_backward(self, root: Tensor, reading: Reading | None) -> None:
-        """Look at a loss, and mark its graph; without a reading, it is multiplied by a scale."""
+    def before_backward(self, root: Tensor, loss: Tensor | None, factor: float | None) -> None:
+        """Look at a loss before any scale, with the factor in it, and mark its graph."""
         if not self._looks:
             return
-        factor = None if reading is None else reading.factor
-        if factor and root.numel() == 1 and type(root) in _PLAIN:
-            self._losses.append((root.detach(), factor))
+        if factor and loss is not None and loss.numel() == 1 and type(loss) in _PLAIN:
+            self._losses.append((loss, factor))
         updates = sum(self.series.updates.values())
         self.kept.before_backward(root, updates)
         self.lowprecision.before_backward(is_due=self.is_due(updates))

@@ -123,7 +123,8 @@ def summary(
     if each:
         said = f"Watched {'; '.join(each)}: {counted(findings)} found.\n"
     else:
-        said = f"No update was seen: {counted(findings)} found.\n"
+        told = f"{counted(findings)} found" if findings else "there was nothing to judge"
+        said = f"No update was seen: {told}.\n"
     if faults:
         said += f"The watcher failed {count_of(faults, 'time')} and may have missed something.\n"
     return said

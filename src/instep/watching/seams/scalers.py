@@ -26,7 +26,8 @@ def install(seam: Seam) -> None:
         with seam.safely():
             if isinstance(done, torch.Tensor) and self.is_enabled():
                 recorder.scaled.clear()  # one loss at a time is waiting for its backward
-                recorder.scaled[id(done)] = (weakref.ref(done), recorder.scaler(self))
+                loss = outputs.detach() if isinstance(outputs, torch.Tensor) else None
+                recorder.scaled[id(done)] = (weakref.ref(done), recorder.scaler(self), loss)
                 recorder.sampler.scaled(recorder.scaler(self), self._scale)
         return done
 
