@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from torch.jit import _recursive
 from torch.nn import Module, Parameter
 
 from instep.watching.patches import is_blind, uncompiled
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from instep.watching.seam import Seam
+
+_HOOKS = ("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs")
+_MARK = "is_of_instep"
 
 
 def install(seam: Seam) -> None:
@@ -52,6 +56,34 @@ def install(seam: Seam) -> None:
     seam.patches.replace(Module, "train", train)
     seam.patches.replace(Module, "zero_grad", zero)
     seam.patches.replace(Module, "__setattr__", assign)
+    seam.patches.replace(Module, "__getstate__", _saved)
+    seam.patches.replace(_recursive, "create_script_module", _scripted)
+
+
+def _saved(original: Callable[..., Any], self: Module) -> Any:
+    """Return what a model is pickled or copied as: without our hook, which is nobody else's."""
+    state = original(self)
+    ours = _ours(self)
+    if ours and isinstance(state, dict):
+        state = dict(state)
+        for name in _HOOKS:
+            kept = {key: hook for key, hook in state[name].items() if key not in ours}
+            state[name] = type(state[name])(kept)
+    return state
+
+
+def _scripted(original: Callable[..., Any], model: Module, *args: Any, **kwargs: Any) -> Any:
+    """Let go of a model that is scripted: its hooks would be compiled, and ours cannot be."""
+    for module in model.modules():
+        for key in _ours(module):
+            for name in _HOOKS:
+                getattr(module, name).pop(key, None)
+    return original(model, *args, **kwargs)
+
+
+def _ours(model: Module) -> set[int]:
+    hooks = vars(model).get(_HOOKS[0], {})
+    return {key for key, hook in hooks.items() if hasattr(hook, _MARK)}
 
 
 def _replaced(seam: Seam, owner: Module, name: str, old: Any, new: Any) -> None:
@@ -88,4 +120,5 @@ def hook_forward(seam: Seam, model: Module) -> None:
         except Exception as error:  # noqa: BLE001
             seam.fault(error)
 
+    setattr(before, _MARK, True)
     seam.recorder.book.keep(model.register_forward_pre_hook(before, with_kwargs=True))
