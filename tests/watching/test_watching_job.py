@@ -131,3 +131,40 @@ def test_a_job_without_updates_is_not_said_to_be_right():
     with instep.watch(live=False) as job:
         pass
     assert job.summary() == "No update was seen: there was nothing to judge.\n"
+
+
+def chunks(x, y, n):
+    return zip(x.chunk(n), y.chunk(n), strict=True)
+
+
+def test_iterations_that_fail_and_are_cleared_are_no_windows():
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    with instep.watch(live=False) as job:
+        for i in range(20):
+            optimizer.zero_grad()
+            try:
+                loss = model(torch.randn(8, 4)).square().mean()
+                loss.backward()
+                if i % 4 == 2:
+                    raise MemoryError
+                optimizer.step()
+            except MemoryError:
+                optimizer.zero_grad()
+    assert job.findings == ()
+
+
+def test_a_batch_that_is_tried_again_in_pieces_is_not_ragged():
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    with instep.watch(live=False) as job:
+        for i in range(30):
+            x, y = torch.randn(8, 4), torch.randint(0, 2, (8,))
+            for n in (1, 2) if i % 6 == 5 else (1,):
+                optimizer.zero_grad()
+                for a, b in chunks(x, y, n):
+                    (nn.functional.cross_entropy(model(a), b) / n).backward()
+            optimizer.step()
+    assert job.findings == ()

@@ -80,8 +80,8 @@ def _findings(view: View) -> Iterator[Finding | None]:
         ]
         hit = [window for window, finding in judged_windows if finding is not None]
         once = len(hit) == 1 and bool(hit[0].kept)
-        if len(judged_windows) > 2 * len(hit) or once:
-            continue  # a probe, or an update that is skipped once: the loop would do it every time
+        if 2 * len(judged_windows) > 3 * len(hit) or once:
+            continue  # a probe, or updates that are skipped: the loop would do it every time
         yield from (finding for _, finding in judged_windows)
 
 

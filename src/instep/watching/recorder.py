@@ -293,6 +293,7 @@ class Recorder:
 
     def _cleared(self, optimizer: str) -> None:
         self.witnesses.cleared(optimizer)
+        self._losses.window_closed()  # what is cleared is in no window with what follows
         self.clears[optimizer] += 1
         self.since.pop(optimizer, None)
 
