@@ -148,7 +148,7 @@ def test_iterations_that_fail_and_are_cleared_are_no_windows():
                 loss = model(torch.randn(8, 4)).square().mean()
                 loss.backward()
                 if i % 4 == 2:
-                    raise MemoryError
+                    raise MemoryError  # noqa: TRY301
                 optimizer.step()
             except MemoryError:
                 optimizer.zero_grad()
