@@ -168,3 +168,21 @@ def test_a_batch_that_is_tried_again_in_pieces_is_not_ragged():
                     (nn.functional.cross_entropy(model(a), b) / n).backward()
             optimizer.step()
     assert job.findings == ()
+
+
+def test_a_gradient_that_comes_late_is_no_finding_at_the_end():
+    torch.manual_seed(0)
+    model = nn.ModuleList([nn.Linear(4, 2) for _ in range(2)])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def train(updates, branch):
+        for _ in range(updates):
+            optimizer.zero_grad()
+            model[branch](torch.randn(8, 4)).square().mean().backward()
+            optimizer.step()
+
+    with instep.watch(live=False) as job:
+        train(20, 0)
+        assert [finding.code for finding in job.findings] == ["INS504"]
+        train(4, 1)
+    assert job.findings == ()

@@ -7,12 +7,13 @@ from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from instep.rules.registry import watched
 from instep.rules.verdict import judge_all
 from instep.rules.view import View
 from instep.trace import Created, Step, Trace, windows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from instep.rules.finding import Finding
     from instep.trace import Event, Place
@@ -73,7 +74,16 @@ class Judge:
         for key in list(self._seen):
             if key not in found and key not in self.findings:
                 del self._seen[key]  # it was too early to say so
+        if last:
+            self._withdraw(found)
         self.spent += perf_counter() - started
+
+    def _withdraw(self, found: Collection[tuple[str, Place]]) -> None:
+        """Take back what was measured once and is over: a gradient came after all."""
+        measured = watched()
+        for key in list(self.findings):
+            if key[0] in measured and key not in found:
+                del self.findings[key]
 
 
 def settled(events: Iterable[Event], gauges: Iterable[Event], *, is_over: bool = True) -> Trace:
