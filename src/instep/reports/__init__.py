@@ -16,6 +16,7 @@ train.py:2:1: error INS101 missing-zero-grad: gradients of all batches add up.
   |
 2 | optimizer.step()
   | ^^^^^^^^^^^^^^^^
+  = to do: Clear once per update.
   = more: instep explain missing-zero-grad
 """
 
