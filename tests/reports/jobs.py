@@ -9,7 +9,7 @@ from instep.reports.record import Owner, Record
 from instep.rules import Finding, Related, Severity
 from instep.trace import Backward, Clip, EpochEnd, Place, Step, Unscale, Zero
 
-PATH = "/work/me/train.py"
+PATH = "/home/me/train.py"
 LINES = {
     10: "for i, (x, y) in enumerate(loader):",
     11: "    loss = criterion(model(x), y)",
@@ -49,7 +49,7 @@ def small(**changes):
     given = {
         "title": "train.py",
         "command": ("train.py", "--epochs", "1"),
-        "folder": "/work/me",
+        "folder": "/home/me",
         "began": "2024-05-01 12:00:00+02:00",
         "seconds": 2.0,
         "versions": {"instep": "0.1.0", "torch": "2.13.0"},
@@ -96,7 +96,7 @@ EVIL = "</script><script>window.hurt = 1</script><img src=x onerror='window.hurt
 
 def evil():
     """A job whose every text tries to become a part of the page."""
-    path = f"/work/{EVIL}.py"
+    path = f"/home/{EVIL}.py"
     place = Place(path, 3, column=0, end_line=3, end_column=9, snippet=EVIL)
     elsewhere = Place(f"{EVIL}/other.py", 7)
     name = f"self.{EVIL}"

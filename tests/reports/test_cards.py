@@ -49,7 +49,7 @@ def test_lines_that_are_not_at_hand_are_named():
 
 
 def test_lines_of_another_file_stand_under_its_name():
-    other = Place("/work/me/model.py", 3)
+    other = Place("/home/me/model.py", 3)
     finding = replace(small().findings[0], related=(Related(other, "made here"),))
     quotes = {**small().quotes, other.path: {3: "head = Linear()"}}
     html = cards(small(findings=(finding,), quotes=quotes))

@@ -59,7 +59,7 @@ def test_updates_are_the_steps_that_changed_something():
 def test_paths_below_the_folder_are_shown_without_it():
     record = small()
     assert record.shown(PATH) == "train.py"
-    assert record.shown("/work/media.py") == "/work/media.py"
+    assert record.shown("/home/media.py") == "/home/media.py"
     assert replace(record, folder="/").shown("/train.py") == "/train.py"
 
 

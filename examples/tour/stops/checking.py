@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import runpy
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch import Tensor
 
 from examples.tour import picture
+from examples.tour.command import instep
 from examples.tour.show import table
 from examples.tour.stop import Seen, TourError
 from examples.tour.stops.one_window import relative_error
@@ -32,26 +30,8 @@ class Mended:
 
 
 def instep_check(folder: Path, *arguments: str, expect: int) -> str:
-    """Run the command as a user would, show both, and return what it printed."""
-    words = ["check", *arguments]
-    print(f"$ instep {' '.join(words)}\n", flush=True)
-    shown = {"COLUMNS": str(shutil.get_terminal_size((100, 24)).columns)}
-    if sys.stdout.isatty():
-        shown["FORCE_COLOR"] = "1"  # its output passes through this process
-    done = subprocess.run(  # noqa: S603  # our own command, on our own files
-        [sys.executable, "-m", "instep", *words],
-        cwd=folder,
-        env=os.environ | shown,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        encoding="utf-8",
-        check=False,
-    )
-    print(done.stdout)
-    if done.returncode != expect:
-        raise TourError(f"`instep {' '.join(words)}` exits with {done.returncode}, not {expect}")
-    return done.stdout
+    """Run the checker as a user would, show both, and return what it printed."""
+    return instep(folder, "check", *arguments, expect=expect)
 
 
 def stop(out: Path) -> Seen:

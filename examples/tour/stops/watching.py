@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
+from examples.tour.command import instep
 from examples.tour.stop import Seen, TourError
 
 JOB = """\
@@ -57,25 +55,6 @@ MENDED = (
 FOUND = {"INS201", "INS202", "INS301", "INS502"}
 
 
-def instep_watch(folder: Path, *arguments: str, expect: int) -> None:
-    """Run the command as a user would, and show both."""
-    words = ["watch", *arguments]
-    print(f"$ instep {' '.join(words)}\n", flush=True)
-    done = subprocess.run(  # noqa: S603  # our own command, on our own files
-        [sys.executable, "-m", "instep", *words],
-        cwd=folder,
-        env=os.environ | {"COLUMNS": str(shutil.get_terminal_size((100, 24)).columns)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        encoding="utf-8",
-        check=False,
-    )
-    print(done.stdout)
-    if done.returncode != expect:
-        raise TourError(f"`instep {' '.join(words)}` exits with {done.returncode}, not {expect}")
-
-
 def stop(out: Path) -> Seen:
     """Watch the job, then the same job mended, and leave the page."""
     folder = out / "job"
@@ -84,10 +63,10 @@ def stop(out: Path) -> Seen:
     (folder / "job.py").write_text(JOB, encoding="utf-8")
     (folder / "mended.py").write_text(MENDED, encoding="utf-8")
     print(f"A job in {folder}. It trains, its loss falls. Watched while it runs:\n", flush=True)
-    instep_watch(folder, "--strict", "--report", "report.html", "job.py", expect=1)
+    instep(folder, "watch", "--strict", "--report", "report.html", "job.py", expect=1)
     print("The same job, mended. Whoever does it right hears nothing:\n", flush=True)
     words = ("--strict", "--output-format", "json", "--output-file", "mended.json", "mended.py")
-    instep_watch(folder, *words, expect=0)
+    instep(folder, "watch", *words, expect=0)
     return _seen(folder, out)
 
 
