@@ -74,8 +74,14 @@ def test_strict_leaves_an_error_of_the_job_alone():
 
 
 def test_strict_is_silent_about_what_is_right():
-    with instep.watch(live=False, strict=True):
-        pass
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with instep.watch(live=False, strict=True) as job:
+        for _ in range(4):
+            optimizer.zero_grad()
+            model(torch.randn(3, 2)).mean().backward()
+            optimizer.step()
+    assert job.summary().startswith("Watched 4 updates")
 
 
 def test_only_what_is_accepted_counts(capsys):
@@ -146,6 +152,8 @@ def test_iterations_that_fail_and_are_cleared_are_no_windows():
             optimizer.zero_grad()
             try:
                 loss = model(torch.randn(8, 4)).square().mean()
+                if i % 4 == 1:
+                    raise MemoryError  # noqa: TRY301
                 loss.backward()
                 if i % 4 == 2:
                     raise MemoryError  # noqa: TRY301

@@ -152,5 +152,9 @@ class Runner:
 
 
 def _flips(cost: int) -> int:
-    """Return how many decisions are taken the other way, where a path costs so many statements."""
+    """Return how many decisions are taken the other way, where a path costs so many statements.
+
+    >>> _flips(10), _flips(3_000), _flips(50_000)
+    (6, 2, 1)
+    """
     return min(_MOST_FLIPS, max(1, _FLIPPED // max(cost, 1)))
