@@ -104,7 +104,7 @@ class Record:
             "kind": "record",
             "version": VERSION,
             **{name: getattr(self, name) for name in _PLAIN},
-            "findings": [_finding(finding) for finding in self.findings],
+            "findings": [finding_data(finding) for finding in self.findings],
             "optimizers": [[o.name, o.type, o.updates, o.skipped] for o in self.optimizers],
             "lines": {name: encode_value(points) for name, points in self.lines.items()},
             "events": [encode(event) for event in self.events],
@@ -146,7 +146,7 @@ def _read(read: dict[str, Any]) -> dict[str, Any]:
         **moments,
         "command": tuple(read["command"]),
         "unseen": tuple(read["unseen"]),
-        "findings": tuple(map(_finding_of, read["findings"])),
+        "findings": tuple(map(finding_of, read["findings"])),
         "optimizers": tuple(Owner(*each) for each in read["optimizers"]),
         "lines": {name: decode_value(points) for name, points in read["lines"].items()},
         "events": events,
@@ -154,7 +154,7 @@ def _read(read: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def finding_data(finding: Finding) -> dict[str, Any]:
     """Return a finding without its fix and its events: a running job is not mended."""
     return {
         "code": finding.code,
@@ -167,7 +167,8 @@ def _finding(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _finding_of(read: dict[str, Any]) -> Finding:
+def finding_of(read: dict[str, Any]) -> Finding:
+    """Return the finding that `finding_data` has written."""
     return Finding(
         read["code"],
         read["name"],

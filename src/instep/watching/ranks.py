@@ -17,12 +17,13 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from instep.reports.files import put
-from instep.rules.finding import Finding, Related, Severity
-from instep.trace import Place
-from instep.trace.codec import decode_value, encode_value
+from instep.reports.record import finding_data, finding_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from instep.rules.finding import Finding
+    from instep.trace import Place
 
 _PATIENCE = 5.0
 """Seconds that the first rank waits for those that are still running."""
@@ -69,7 +70,7 @@ class Ranks:
             "rank": self.rank,
             "process": os.getpid(),
             "is_over": is_over,
-            "findings": [_written(finding) for finding in findings],
+            "findings": [finding_data(finding) for finding in findings],
         }
         put(self.folder / f"{self.rank}.json", json.dumps(said))
 
@@ -163,39 +164,10 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-def _written(finding: Finding) -> dict[str, Any]:
-    return {
-        "code": finding.code,
-        "name": finding.name,
-        "severity": finding.severity.value,
-        "place": encode_value(finding.place),
-        "message": finding.message,
-        "related": [[encode_value(each.place), each.label] for each in finding.related],
-    }
-
-
 def _read(said: dict[str, Any]) -> Heard:
     return Heard(
         int(said["rank"]),
         int(said["process"]),
         bool(said["is_over"]),
-        tuple(map(_finding, said["findings"])),
+        tuple(map(finding_of, said["findings"])),
     )
-
-
-def _finding(said: dict[str, Any]) -> Finding:
-    return Finding(
-        said["code"],
-        said["name"],
-        Severity(said["severity"]),
-        _place(said["place"]),
-        said["message"],
-        related=tuple(Related(_place(place), label) for place, label in said["related"]),
-    )
-
-
-def _place(said: object) -> Place:
-    place = decode_value(said)
-    if not isinstance(place, Place):
-        raise TypeError("not a place")
-    return place
