@@ -9,33 +9,39 @@ from torch import Tensor
 
 from instep.errors import LossError
 from instep.splits.micro import Micro
+from instep.splits.plan import Uncut
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from torch import nn
 
     from instep.engine.window import Window
+    from instep.splits.plan import Plan
+
+    Split = int | Micro | None
 
 
 def run_pieces(
     window: Window,
-    batch: Any,
+    plan: Plan,
     loss_fn: Callable[[Any], Any],
     *,
-    split: int | Micro | None,
     optimizer: str | None,
 ) -> None:
     """Run every piece of a batch through an open window."""
-    for piece, samples in pieces_of(batch, split):
-        loss, items = read_result(loss_fn(piece), samples)
+    for piece in plan:
+        with piece.around():
+            result = loss_fn(piece.value)
+        loss, items = read_result(result, piece.items)
         window.backward(loss, items=items, optimizer=optimizer)
 
 
-def pieces_of(batch: Any, split: int | Micro | None) -> list[tuple[Any, int | None]]:
-    """Return the pieces of a batch with their numbers of samples."""
+def plan_of(batch: Any, split: Split, models: Sequence[nn.Module]) -> Plan:
+    """Cut a batch as asked."""
     if split is None:
-        return [(batch, Micro.samples(batch))]
-    micro = split if isinstance(split, Micro) else Micro(split)
-    return [(piece, Micro.samples(piece)) for piece in micro.pieces(batch)]
+        return Uncut(batch, Micro.samples(batch))
+    return (split if isinstance(split, Micro) else Micro(split)).plan(batch, models)
 
 
 def read_result(result: Any, samples: int | None) -> tuple[Any, Any]:

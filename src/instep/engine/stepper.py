@@ -8,7 +8,7 @@ import torch
 
 from instep.engine import setup, state
 from instep.engine.core import Core
-from instep.engine.function import run_pieces
+from instep.engine.function import plan_of, run_pieces
 from instep.engine.lane import Lane
 from instep.engine.loop import Loop
 from instep.engine.precision import Precision
@@ -160,8 +160,10 @@ class Stepper:
                 fix="continue it with stepper.windows(...), or call stepper.discard().",
                 more="resume",
             )
-        with self._open_by_hand([self._core.lane(optimizer)]) as window:
-            run_pieces(window, batch, loss_fn, split=split, optimizer=optimizer)
+        lane = self._core.lane(optimizer)
+        plan = plan_of(batch, split, self.models)
+        with self._open_by_hand([lane]) as window:
+            run_pieces(window, plan, loss_fn, optimizer=optimizer)
         return window.update
 
     @property

@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from instep.engine import gradients as grads
 from instep.engine import rng
-from instep.engine.function import pieces_of, read_result
+from instep.engine.function import plan_of, read_result
 from instep.engine.reference import relative_error, relative_errors
 from instep.engine.stepper import Stepper
 from instep.errors import LossError, WindowError
@@ -105,7 +105,7 @@ def verify(
             notes.append("the loss is random: two runs on the whole batch differ as well.")
         expected = dict(zip(named, whole, strict=True))
         errors = relative_errors(dict(zip(named, pieces, strict=True)), expected)
-    count = len(pieces_of(batch, split))
+    count = len(plan_of(batch, split, stepper.models))
     return Verification(errors, loss_whole, loss_split, count, tuple(notes), tolerance)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,10 +11,13 @@ import torch
 from torch import Tensor
 
 from instep.errors import SplitError
+from instep.splits.plan import Rows
 from instep.splits.tree import rebuild, tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from torch import nn
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +44,8 @@ class Micro:
                 more="split",
             )
 
-    def pieces(self, batch: Any) -> Iterator[Any]:
-        """Yield the pieces in order; an empty batch has none."""
+    def plan(self, batch: Any, models: Sequence[nn.Module] = ()) -> Rows:  # noqa: ARG002
+        """Decide where to cut; an empty batch has no pieces."""
         samples = self.samples(batch)
         if samples is None:
             raise SplitError(
@@ -51,8 +55,13 @@ class Micro:
                 more="split",
             )
         size = operator.index(self.size)
-        for start in range(0, samples, size):
-            yield _cut(batch, slice(start, start + size), samples)
+        bounds = [*range(0, samples, size), samples]
+        slices = tuple(slice(a, b) for a, b in itertools.pairwise(bounds))
+        return Rows(slices, lambda part: _cut(batch, part, samples))
+
+    def pieces(self, batch: Any) -> Iterator[Any]:
+        """Yield the pieces in order."""
+        return (piece.value for piece in self.plan(batch))
 
     @staticmethod
     def samples(batch: Any) -> int | None:

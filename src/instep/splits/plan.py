@@ -1,0 +1,87 @@
+"""What every split comes down to: pieces of a batch, and how what is made of them fits together."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One piece: what the loss function is given, and what a bare mean of it is a mean of."""
+
+    value: Any
+    items: int | None
+    around: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Entered while the user's function runs on this piece."""
+
+
+class Plan(Protocol):
+    """A batch, cut. Pieces are made one at a time, so that only one of them is in memory."""
+
+    def __len__(self) -> int:
+        """Return how many pieces there are."""
+
+    def __iter__(self) -> Iterator[Piece]:
+        """Yield the pieces in order."""
+
+    def join(self, parts: Sequence[Tensor]) -> Tensor:
+        """Put together what was computed from all pieces, as if from the whole."""
+
+    def part(self, whole: Tensor, index: int) -> Tensor:
+        """Return what piece `index` contributed to something joined: the inverse of `join`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Pieces along the samples: a list of slices of the batch's first dimension."""
+
+    slices: tuple[slice, ...]
+    cut: Callable[[slice], Any]
+
+    def __len__(self) -> int:
+        return len(self.slices)
+
+    def __iter__(self) -> Iterator[Piece]:
+        for part in self.slices:
+            yield Piece(self.cut(part), part.stop - part.start)
+
+    def join(self, parts: Sequence[Tensor]) -> Tensor:
+        """Concatenate along the samples."""
+        return torch.cat(list(parts))
+
+    def part(self, whole: Tensor, index: int) -> Tensor:
+        """Return the rows of piece `index`."""
+        return whole[self.slices[index]]
+
+
+@dataclass(frozen=True, slots=True)
+class Uncut:
+    """The batch as its only piece."""
+
+    batch: Any
+    items: int | None
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[Piece]:
+        yield Piece(self.batch, self.items)
+
+    def join(self, parts: Sequence[Tensor]) -> Tensor:
+        """Return the only part."""
+        (part,) = parts
+        return part
+
+    def part(self, whole: Tensor, index: int) -> Tensor:  # noqa: ARG002 -- there is only one
+        """Return everything."""
+        return whole
