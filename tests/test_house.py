@@ -109,6 +109,7 @@ def test_the_surface():
         "InstepWarning",
         "Job",
         "Micro",
+        "Patches",
         "Stepper",
         "Trace",
         "Update",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from instep.engine.window import Window
     from instep.errors import InstepError, InstepWarning
     from instep.splits.micro import Micro
+    from instep.splits.patches import Patches
     from instep.trace import Trace
     from instep.watching.job import Job, watch
     from instep.watching.ledger import ledger
@@ -30,6 +31,7 @@ _HOME = {
     "InstepWarning": "instep.errors",
     "Job": "instep.watching.job",
     "Micro": "instep.splits.micro",
+    "Patches": "instep.splits.patches",
     "Stepper": "instep.engine.stepper",
     "Trace": "instep.trace",
     "Update": "instep.engine.update",
@@ -46,6 +48,7 @@ __all__ = [
     "InstepWarning",
     "Job",
     "Micro",
+    "Patches",
     "Stepper",
     "Trace",
     "Update",

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from instep.errors import LossError
 from instep.splits.micro import Micro
+from instep.splits.patches import Patches
 from instep.splits.plan import Uncut
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from instep.engine.window import Window
     from instep.splits.plan import Plan
 
-    Split = int | Micro | None
+    Split = int | Micro | Patches | None
 
 
 def run_pieces(
@@ -41,7 +42,8 @@ def plan_of(batch: Any, split: Split, models: Sequence[nn.Module]) -> Plan:
     """Cut a batch as asked."""
     if split is None:
         return Uncut(batch, Micro.samples(batch))
-    return (split if isinstance(split, Micro) else Micro(split)).plan(batch, models)
+    cut = split if isinstance(split, Micro | Patches) else Micro(split)
+    return cut.plan(batch, models)
 
 
 def read_result(result: Any, samples: int | None) -> tuple[Any, Any]:

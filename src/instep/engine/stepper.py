@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
+    from instep.engine.function import Split
     from instep.engine.update import Update
-    from instep.splits.micro import Micro
     from instep.trace import Trace
 
     Optimizers = Optimizer | Sequence[Optimizer]
@@ -145,7 +145,7 @@ class Stepper:
         batch: Any,
         loss_fn: Callable[[Any], Any],
         *,
-        split: int | Micro | None = None,
+        split: Split = None,
         optimizer: str | None = None,
     ) -> Update:
         """Make one update from a whole batch, in pieces of `split` samples.

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
+    from instep.engine.function import Split
+
 
 @dataclass(frozen=True, slots=True)
 class Verification:
@@ -65,7 +67,7 @@ def verify(
     batch: Any,
     loss_fn: Callable[[Any], Any],
     *,
-    split: int | Micro | None = None,
+    split: Split = None,
     tolerance: float = 1e-9,
 ) -> Verification:
     """Replay one window whole and split, in float64, and compare the gradients.
@@ -133,7 +135,7 @@ def _split(
     parameters: list[Tensor],
     loss_fn: Callable[[Any], Any],
     batch: Any,
-    split: int | Micro,
+    split: Split,
 ) -> tuple[float, list[Tensor | None]]:
     """Run a real window over the pieces; a rate of 0 leaves the parameters as they are."""
     still = torch.optim.SGD(parameters, lr=0.0)

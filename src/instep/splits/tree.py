@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -17,6 +18,16 @@ def tensors(batch: Any) -> Iterator[Tensor]:
         return
     for child in _children(batch):
         yield from tensors(child)
+
+
+def renewed(batch: Any, change: Callable[[int, Tensor], Any]) -> Any:
+    """Return the same structure with every tensor changed, by its number in order."""
+    number = itertools.count()
+
+    def one(value: Any) -> Any:
+        return change(next(number), value) if isinstance(value, Tensor) else value
+
+    return rebuild(batch, one)
 
 
 def _children(batch: Any) -> list[Any]:
