@@ -67,7 +67,7 @@ class Residual(nn.Module):
 
     def __init__(
         self,
-        padding: str = "zeros",
+        padding: Padding = "zeros",
         *,
         norm: Callable[[], nn.Module] = nn.Identity,
         blocks: int = 4,
