@@ -136,14 +136,7 @@ class Buffers:
             if witness.grad is not gradient or gradient._version != version:  # noqa: SLF001
                 is_touched = True
         if is_touched:
-            raise WindowError(
-                "gradients changed inside a window, other than by window.backward().",
-                why="zero_grad(), a plain loss.backward(), clipping or an edit of .grad came "
-                "between two backwards; what is there now is no mean over declared items. The "
-                "window was thrown away.",
-                fix="remove that call from the loop: a window clears, scales and clips by itself.",
-                more="stray-gradients",
-            )
+            refuse_touched()
 
     def scale(self, ratio: float) -> None:
         """Multiply every buffer, when the loss scale changes in the middle of a window."""
@@ -204,6 +197,17 @@ class Buffers:
         self._are_kept = keep
         # Holding a seal would hold the memory of a gradient through the next evaluation.
         self._witnesses, self._seals = [], []
+
+
+def refuse_touched() -> None:
+    """Raise, because somebody else changed the gradients of an open window."""
+    raise WindowError(
+        "gradients changed inside a window, other than by window.backward().",
+        why="zero_grad(), a plain loss.backward(), clipping or an edit of .grad came between two "
+        "backwards; what is there now is no mean over declared items. The window was thrown away.",
+        fix="remove that call from the loop: a window clears, scales and clips by itself.",
+        more="stray-gradients",
+    )
 
 
 def _refuse_strays(members: Sequence[Tensor], when: str = "when a window opened") -> None:

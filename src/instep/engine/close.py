@@ -52,21 +52,21 @@ def _closed(lane: Lane, scale: float) -> Update:
     if buffers.is_single:
         held = _held(lane)
         reading = read(lane.tallies, grads.folded(grads.norms(held)))
-        terms = _terms(reading, held)
-        factor = _one_factor(lane, terms, reading.references) / scale
+        terms = terms_of(reading, held)
+        factor = one_factor(lane, terms, reading.references) / scale
         raw_norm = math.hypot(*reading.extra)
     else:
         # A buffer per denominator: each gets its own factor before anything can be measured.
         reading = read(lane.tallies, [])
-        terms = _terms(reading, [])
-        factors = _factors(terms, reading.references)
+        terms = terms_of(reading, [])
+        factors = factors_of(terms, reading.references)
         buffers.merge({term: factor / scale for term, factor in factors.items()})
         held = _held(lane)
         factor = 1.0
         raw_norm = math.hypot(*grads.to_host(grads.folded(grads.norms(held))))
     if not math.isfinite(raw_norm):
         raw_norm = grads.exact_norm(held)
-    _remember_references(lane, terms)
+    remember_references(lane, terms, lane.micro_batches)
     return _act(lane, held, terms, factor=factor, raw_norm=raw_norm)
 
 
@@ -125,14 +125,16 @@ def _overflows(lane: Lane, norm: float) -> bool:
     return not math.isfinite(grads.largest_element(lane.buffers.gradients()))
 
 
-def _factors(terms: dict[str, TermTotal], references: dict[str, float]) -> dict[str, float]:
+def factors_of(terms: dict[str, TermTotal], references: dict[str, float]) -> dict[str, float]:
+    """Return what makes the sum of each term a mean over its items."""
     return {
         name: arithmetic.normaliser(references[name], term.items) for name, term in terms.items()
     }
 
 
-def _one_factor(lane: Lane, terms: dict[str, TermTotal], references: dict[str, float]) -> float:
-    factors = [factor for factor in _factors(terms, references).values() if factor]
+def one_factor(lane: Lane, terms: dict[str, TermTotal], references: dict[str, float]) -> float:
+    """Return the factor that all terms of a shared buffer have in common."""
+    factors = [factor for factor in factors_of(terms, references).values() if factor]
     shared = arithmetic.shared_normaliser(factors)
     if shared is None:
         ahead = lane.totals or {}
@@ -151,7 +153,7 @@ def _one_factor(lane: Lane, terms: dict[str, TermTotal], references: dict[str, f
     return shared
 
 
-def _terms(reading: Reading, held: list[Tensor]) -> dict[str, TermTotal]:
+def terms_of(reading: Reading, held: list[Tensor]) -> dict[str, TermTotal]:
     """Add up what was declared, or say what of it is no count."""
     for name, parts in reading.parts.items():
         for index, part in enumerate(parts):
@@ -184,8 +186,8 @@ def _refuse_nothing(lane: Lane) -> None:
     )
 
 
-def _remember_references(lane: Lane, terms: dict[str, TermTotal]) -> None:
+def remember_references(lane: Lane, terms: dict[str, TermTotal], micro_batches: int) -> None:
     """Take the usual count of this window as the reference of the next one."""
     for name, term in terms.items():
         if term.items > 0:
-            lane.references[name] = arithmetic.reference(term.items / max(lane.micro_batches, 1))
+            lane.references[name] = arithmetic.reference(term.items / max(micro_batches, 1))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from instep.engine.close import close
+from instep.engine.fused_close import Pending, close_fused
 from instep.errors import InstepWarning, WindowError, four_lines
 
 if TYPE_CHECKING:
@@ -61,18 +63,45 @@ class Core:
         """
         with self.precision:
             for lane in lanes:
+                self.conclude(lane)
                 scale = self.scaling.scale
-                update = close(lane, scale, keep_gradients=self.keep_gradients)
-                updates.append(update)
-                if update.skipped != "empty":
-                    self.scaling.record(overflowed=update.skipped == "non-finite")
-                self._warn_of(update)
-                if self.recorder is not None:
-                    self.recorder.closed(lane, update, scale if self.scaling.enabled else None)
-                if update.skipped is None:
-                    self._schedule(lane)
-                if self.recorder is not None:
-                    self.recorder.scheduled(lane, update)
+                if lane.is_flat:
+                    launched = close_fused(lane, scale, keep_gradients=self.keep_gradients)
+                else:
+                    launched = close(lane, scale, keep_gradients=self.keep_gradients)
+                if isinstance(launched, Pending):
+                    launched.then = partial(self._follow, lane, scale)
+                    lane.pending = launched
+                    updates.append(cast("Update", launched))
+                    # Some things need the outcome now: the next loss scale, a trace, an error.
+                    if self.scaling.enabled or self.recorder is not None or self.raise_if_empty:
+                        self.conclude(lane)
+                    continue
+                updates.append(launched)
+                self._follow(lane, scale, launched)
+
+    def conclude(self, lane: Lane) -> None:
+        """Do what follows from the lane's last update, if that waits for its numbers."""
+        pending, lane.pending = lane.pending, None
+        if pending is not None:
+            pending.resolve()
+
+    def conclude_all(self) -> None:
+        """Do so for every lane: at the end of a loop, and before a state is saved."""
+        for lane in self.lanes.values():
+            self.conclude(lane)
+
+    def _follow(self, lane: Lane, scale: float, update: Update) -> None:
+        """Note an update, warn if it was skipped, and advance its schedulers if it was not."""
+        if update.skipped != "empty":
+            self.scaling.record(overflowed=update.skipped == "non-finite")
+        self._warn_of(update)
+        if self.recorder is not None:
+            self.recorder.closed(lane, update, scale if self.scaling.enabled else None)
+        if update.skipped is None:
+            self._schedule(lane)
+        if self.recorder is not None:
+            self.recorder.scheduled(lane, update)
 
     def settle(self) -> None:
         """Choose the next loss scale for all that closed, and take open windows along."""

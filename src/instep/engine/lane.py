@@ -16,6 +16,7 @@ from torch import Tensor
 from instep.engine.autograd import backward, refuse_reentrant
 from instep.engine.buffers import Buffers
 from instep.engine.checks import on_host
+from instep.engine.flat_buffers import FlatBuffers
 from instep.engine.seeds import Seeds
 from instep.engine.tally import Number, Tally
 from instep.errors import WindowError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from instep.engine.declare import Row
+    from instep.engine.fused_close import Pending
     from instep.engine.scaling import Scaling
 
 
@@ -54,6 +56,7 @@ class Lane:
         *,
         alone: bool,
         accumulate_in: torch.dtype | None,
+        flat: bool = False,
     ) -> None:
         self.name = name
         self.optimizers = optimizers
@@ -64,7 +67,11 @@ class Lane:
         self.is_closing = False
         self.micro_batches = 0
         self.accumulate_in = accumulate_in
-        self.buffers = Buffers(optimizers, accumulate_in)
+        self.is_flat = flat
+        kind = FlatBuffers if flat else Buffers
+        self.buffers = kind(optimizers, accumulate_in)
+        self.pending: Pending | None = None
+        """An update that was launched and whose outcome is not known yet."""
         self.tallies: dict[str, Tally] = {}
         self.references: dict[str, float] = {}
         self.totals: Mapping[str, float] | None = None
@@ -87,6 +94,8 @@ class Lane:
             self._is_guarded = True
             for optimizer in self.optimizers:
                 _guard(optimizer, weakref.ref(self))
+                if self.is_flat:
+                    _keep_current(optimizer, weakref.ref(self))
 
     def end(self, *, keep_gradients: bool = False) -> None:
         """Forget the window; its gradients stay readable until the next one only if asked for."""
@@ -206,6 +215,17 @@ class Lane:
         """Follow a change of the loss scale in the middle of a window."""
         if ratio != 1.0 and self.is_open:
             self.buffers.scale(ratio)
+
+
+def _keep_current(optimizer: Optimizer, lane: weakref.ref[Lane]) -> None:
+    """Let a saved state count the last update, too, whose outcome may still be under way."""
+
+    def wait(_: Optimizer) -> None:
+        held = lane()
+        if held is not None and held.pending is not None:
+            held.pending.resolve()
+
+    optimizer.register_state_dict_pre_hook(wait)
 
 
 def _guard(optimizer: Optimizer, lane: weakref.ref[Lane]) -> None:

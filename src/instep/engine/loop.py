@@ -102,6 +102,7 @@ class Loop:
     def finish(self) -> None:
         """Note that a loader ended."""
         self.pending = None
+        self.core.conclude_all()
         if self.core.recorder is not None:
             self.core.recorder.epoch_ended()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,8 @@ from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from instep.engine import gradients as grads
-from instep.errors import SetupError
+from instep.engine.flat_buffers import why_not_flat
+from instep.errors import InstepWarning, SetupError, four_lines
 from instep.splits.micro import whole_number
 
 if TYPE_CHECKING:
@@ -252,3 +254,18 @@ def sizes_of(size: Any, names: Iterable[str]) -> dict[str, int]:
             more="window-size",
         )
     return {name: int(given[name]) for name in names}
+
+
+def can_be_flat(models: Sequence[nn.Module], name: str, optimizers: Sequence[Optimizer]) -> bool:
+    """Whether the kernel can make the updates of these optimizers; if not, a warning says why."""
+    reason = why_not_flat(models, optimizers)
+    if reason is None:
+        return True
+    text = four_lines(
+        f"fused=True has no effect for {name!r}.",
+        why=f"{reason}. Its windows close the portable way, with the same numbers.",
+        fix="use AdamW, Adam, SGD or Lion on a CUDA device, or leave fused=True out.",
+        more="fast",
+    )
+    warnings.warn(text, InstepWarning, stacklevel=3)
+    return False

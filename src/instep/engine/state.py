@@ -75,6 +75,7 @@ def _like(gradient: Tensor, parameter: Tensor) -> Tensor:
 
 def save(loop: Loop) -> dict[str, Any]:
     """Return the state as plain data; reads the device."""
+    loop.core.conclude_all()
     window, run = loop.window, loop.run
     open_window = window if window is not None and window.is_open else None
     _require_resumable(loop, open_window)

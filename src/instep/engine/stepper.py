@@ -44,6 +44,8 @@ class Stepper:
     accumulate_in: the type in which gradients of narrower parameters are summed; None: their own.
     keep_grads: leave `.grad` readable after a window, until the next one opens.
     empty: "skip" a window without items, or "raise".
+    fused: update in one kernel on a CUDA device: parameters, gradients and moments become views of
+        flat buffers. For AdamW, Adam, SGD and Lion; others keep the portable close, and it says so.
     trace: an `instep.Trace` that every event is recorded into.
 
     >>> import torch, instep
@@ -72,6 +74,7 @@ class Stepper:
         accumulate_in: torch.dtype | None = torch.float32,
         keep_grads: bool = False,
         empty: Literal["skip", "raise"] = "skip",
+        fused: bool = False,
         trace: Trace | None = None,
     ) -> None:
         self.models = setup.models_of(model)
@@ -104,7 +107,8 @@ class Stepper:
         lanes = {}
         for name, together in self.optimizers.items():
             alone = len(self.optimizers) == 1
-            lane = Lane(name, together, scaling, alone=alone, accumulate_in=widest)
+            flat = fused and setup.can_be_flat(self.models, name, together)
+            lane = Lane(name, together, scaling, alone=alone, accumulate_in=widest, flat=flat)
             lane.schedulers = schedulers[name]
             lane.clip_norm, lane.clip_value = norms[name], values[name]
             lanes[name] = lane

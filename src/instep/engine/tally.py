@@ -111,14 +111,53 @@ class Reading(NamedTuple):
 
 def read(tallies: dict[str, Tally], extra: Sequence[Tensor]) -> Reading:
     """Fetch all tallies, and some more scalars, with one sync per device that holds any of them."""
+    numbers = _listed(tallies, extra)
+    return _sorted(tallies, _fetched(numbers), len(extra))
+
+
+class Numbers:
+    """The same, begun now and read later: what is on a device travels while it goes on working."""
+
+    def __init__(self, tallies: dict[str, Tally], extra: Sequence[Tensor]) -> None:
+        self._tallies = tallies
+        self._extra = len(extra)
+        self._values = _listed(tallies, extra)
+        self._sent: list[tuple[list[int], Tensor]] = []
+        self._event: torch.cuda.Event | None = None
+        kinds: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+        for index, value in enumerate(self._values):
+            if isinstance(value, Tensor) and value.is_cuda:
+                kinds.setdefault((value.device, value.dtype), []).append(index)
+        for indices in kinds.values():
+            stacked = torch.stack([self._values[i] for i in indices])  # type: ignore[misc]
+            host = torch.empty(stacked.shape, dtype=stacked.dtype, pin_memory=True)
+            self._sent.append((indices, host.copy_(stacked, non_blocking=True)))
+        if self._sent:
+            self._event = torch.cuda.Event()
+            self._event.record()
+
+    def read(self) -> Reading:
+        """Wait until they have arrived."""
+        if self._event is not None:
+            self._event.synchronize()
+        for indices, host in self._sent:
+            for index, number in zip(indices, host.tolist(), strict=True):
+                self._values[index] = float(number)
+        return _sorted(self._tallies, _fetched(self._values), self._extra)
+
+
+def _listed(tallies: dict[str, Tally], extra: Sequence[Tensor]) -> list[Number]:
     numbers: list[Number] = [*extra]
     for tally in tallies.values():
         if not tally.is_on_host:
             for loss, items, _, _ in tally.declared:
                 numbers += (loss, items)
         numbers.append(0.0 if tally.reference is None else tally.reference)
-    known = _fetched(numbers)
-    fetched = iter(known[len(extra) :])
+    return numbers
+
+
+def _sorted(tallies: dict[str, Tally], known: list[float], extra: int) -> Reading:
+    fetched = iter(known[extra:])
     parts: dict[str, list[Part]] = {}
     references: dict[str, float] = {}
     for name, tally in tallies.items():
@@ -130,7 +169,7 @@ def read(tallies: dict[str, Tally], extra: Sequence[Tensor]) -> Reading:
                 for _, _, weight, is_sum in tally.declared
             ]
         references[name] = next(fetched) or 1.0
-    return Reading(parts, references, known[: len(extra)])
+    return Reading(parts, references, known[:extra])
 
 
 def _fetched(values: Sequence[Number]) -> list[float]:

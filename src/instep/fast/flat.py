@@ -1,0 +1,213 @@
+"""Flat buffers: parameters, gradients and moments of one group as views of one tensor each.
+
+The `nn.Parameter`s stay the objects they are, and so does `optimizer.state`: only the memory behind
+them moves. `state_dict()` and `load_state_dict()` of both work as before; what was loaded or moved
+is taken in again at the next opening or close.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from instep.fast.layout import BLOCK, Layout
+from instep.fast.rules import COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch.optim import Optimizer
+
+    from instep.fast.rules import Rule
+
+
+class Flat:
+    """The parameters of one optimizer's group that share a type and a device."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        group: dict[str, Any],
+        members: Sequence[Tensor],
+        *,
+        rule: Rule,
+        gradient_type: torch.dtype,
+    ) -> None:
+        first = members[0]
+        self.members = list(members)
+        self.device = first.device
+        self.dtype = first.dtype
+        self.wide = torch.float64 if first.dtype is torch.float64 else torch.float32
+        self.layout = Layout.of([p.numel() for p in members])
+        self.parameters = self._zeros(self.dtype)
+        self.gradients = self._zeros(gradient_type)
+        self.narrow: Tensor | None = None
+        """A bf16 copy of the parameters that every update renews, where one is asked for."""
+        self.views = self.cut(self.gradients)
+        self.moments: list[Tensor] = []
+        self.steps = [0] * len(members)
+        """Updates that each parameter has had."""
+        self._optimizer = optimizer
+        self._group = group
+        self._rule = rule
+        self._moment_views: list[list[Tensor]] = []
+        self._step_tensors = self._made_steps()
+        self._step_views = list(self._step_tensors.unbind())
+        self._owners = torch.tensor(self.layout.owners, dtype=torch.int32).to(self.device)
+        self._rows = torch.zeros(len(members), COLUMNS, dtype=self.wide, device=self.device)
+        on_cuda = self.device.type == "cuda"
+        self._host_rows = torch.zeros(
+            len(members), COLUMNS, dtype=self.wide, pin_memory=on_cuda and torch.cuda.is_available()
+        )
+        self._places = [p.data_ptr() for p in members]
+        self.adopt()
+
+    # -- memory ----------------------------------------------------------------------------------
+
+    def _zeros(self, dtype: torch.dtype) -> Tensor:
+        return torch.zeros(self.layout.length, dtype=dtype, device=self.device)
+
+    def cut(self, flat: Tensor) -> list[Tensor]:
+        """Return the view of each parameter, with the parameter's own strides."""
+        return [
+            flat.as_strided(p.size(), p.stride(), offset)
+            for p, offset in zip(self.members, self.layout.offsets, strict=True)
+        ]
+
+    def adopt(self) -> None:
+        """Let every parameter be a view of the flat buffer, with the values it has now."""
+        with torch.no_grad():
+            for parameter, view in zip(self.members, self.cut(self.parameters), strict=True):
+                view.copy_(parameter)
+                parameter.data = view
+        self._places = [p.data_ptr() for p in self.members]
+        if self.narrow is not None:
+            self.narrow.copy_(self.parameters)
+
+    def is_moved(self) -> bool:
+        """Whether a parameter was given other memory since it was adopted."""
+        return [p.data_ptr() for p in self.members] != self._places
+
+    def keep_narrow(self) -> list[Tensor]:
+        """Keep a bf16 copy from now on; return the view of each parameter in it."""
+        if self.narrow is None:
+            self.narrow = self.parameters.to(torch.bfloat16)
+        return self.cut(self.narrow)
+
+    # -- the optimizer's state -------------------------------------------------------------------
+
+    def take_state(self) -> None:
+        """Let the optimizer's moments be views of flat buffers: made now, or loaded since."""
+        names = self._states
+        if not self.moments:
+            self.moments = [self._zeros(self.dtype) for _ in names]
+            self._moment_views = [self.cut(moment) for moment in self.moments]
+        state = self._optimizer.state
+        for index, parameter in enumerate(self.members):
+            # A parameter has no state before its first update, in plain torch either.
+            held = state.get(parameter, {})
+            for name, views in zip(names, self._moment_views, strict=True):
+                found = held.get(name)
+                if found is views[index]:
+                    continue
+                if found is not None:
+                    views[index].copy_(found)
+                    held[name] = views[index]
+                    if not self._rule.has_step:
+                        self.steps[index] = max(self.steps[index], 1)
+                elif self.steps[index]:
+                    views[index].zero_()
+                    self.steps[index] = 0
+            if self._rule.has_step and held.get("step") is not self._step_views[index]:
+                self._take_step(index, held)
+
+    def _take_step(self, index: int, held: dict[str, Any]) -> None:
+        found = held.get("step")
+        if found is None:
+            self.steps[index] = 0
+            return
+        self.steps[index] = round(float(found))
+        self._step_views[index].fill_(float(found))
+        held["step"] = self._step_views[index]
+
+    @property
+    def _states(self) -> tuple[str, ...]:
+        is_sgd_without = self._rule.states == ("momentum_buffer",) and not self._group["momentum"]
+        return () if is_sgd_without else self._rule.states
+
+    def _made_steps(self) -> Tensor:
+        # Where torch itself would keep them: on the device only for fused and capturable updates.
+        on_device = self._group.get("fused") or self._group.get("capturable")
+        device = self.device if on_device else torch.device("cpu")
+        return torch.zeros(len(self.members), dtype=torch.float32, device=device)
+
+    # -- the update ------------------------------------------------------------------------------
+
+    def norm(self) -> Tensor:
+        """Return the norm of everything in the gradient buffer, on its device."""
+        length: Tensor = torch.linalg.vector_norm(self.gradients, dtype=self.wide)
+        return length
+
+    def write_rows(self, active: Sequence[bool]) -> None:
+        """Send the numbers of the next update to the device; the last send must be over."""
+        known: dict[int, tuple[float, ...]] = {}
+        rows = []
+        for step, is_active in zip(self.steps, active, strict=True):
+            row = known.get(step)
+            if row is None:
+                row = known[step] = self._rule.row(self._group, step + 1)
+            rows.append(row if is_active else (0.0,) * COLUMNS)
+        self._host_rows.copy_(torch.tensor(rows, dtype=self.wide))
+        self._rows.copy_(self._host_rows, non_blocking=True)
+
+    def launch(self, norm: Tensor, factors: Tensor) -> None:
+        """Update every active parameter, unless the norm is not finite."""
+        import triton.language as tl  # noqa: PLC0415 -- only where there is a device for it
+
+        from instep.fast.kernels import update  # noqa: PLC0415
+
+        moments = self.moments or [self.parameters]
+        update[(len(self._owners),)](
+            self.parameters,
+            self.gradients,
+            moments[0],
+            moments[-1],
+            self.parameters if self.narrow is None else self.narrow,
+            self._owners,
+            self._rows,
+            norm,
+            factors,
+            KIND=self._rule.kind,
+            MOMENTS=len(self.moments),
+            NARROW=self.narrow is not None,
+            COLUMNS=COLUMNS,
+            WIDE=tl.float64 if self.wide is torch.float64 else tl.float32,
+            BLOCK=BLOCK,
+            num_warps=8,
+        )
+
+    def note_update(self, active: Sequence[bool]) -> None:
+        """Count an update that was made, and show its state to the optimizer."""
+        is_new = any(on and not step for on, step in zip(active, self.steps, strict=True))
+        self.steps = [step + on for on, step in zip(active, self.steps, strict=True)]
+        if self._rule.has_step:
+            if all(active):
+                self._step_tensors += 1
+            else:
+                self._step_tensors += torch.tensor(active, dtype=torch.float32).to(
+                    self._step_tensors.device
+                )
+        if is_new:
+            self._show_state(active)
+
+    def _show_state(self, active: Sequence[bool]) -> None:
+        state = self._optimizer.state
+        for index, parameter in enumerate(self.members):
+            if active[index]:
+                held = state[parameter]
+                for name, views in zip(self._states, self._moment_views, strict=True):
+                    held[name] = views[index]
+                if self._rule.has_step:
+                    held["step"] = self._step_views[index]
