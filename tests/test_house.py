@@ -45,7 +45,7 @@ MAY_IMPORT = {
     },
     "cli": {"commands", "errors"},
     "__main__": {"cli"},
-    "__init__": {"engine", "errors", "splits", "trace", "watching"},
+    "__init__": {"engine", "errors", "fast", "splits", "trace", "watching"},
 }
 
 
@@ -116,6 +116,7 @@ def test_the_surface():
         "Update",
         "Verification",
         "Window",
+        "fuse",
         "ledger",
         "verify",
         "watch",

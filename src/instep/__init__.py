@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from instep.engine.verify import Verification, verify
     from instep.engine.window import Window
     from instep.errors import InstepError, InstepWarning
+    from instep.fast.fuse import fuse
     from instep.splits.micro import Micro
     from instep.splits.patches import Patches
     from instep.trace import Trace
@@ -37,6 +38,7 @@ _HOME = {
     "Update": "instep.engine.update",
     "Verification": "instep.engine.verify",
     "Window": "instep.engine.window",
+    "fuse": "instep.fast.fuse",
     "ledger": "instep.watching.ledger",
     "verify": "instep.engine.verify",
     "watch": "instep.watching.job",
@@ -54,6 +56,7 @@ __all__ = [
     "Update",
     "Verification",
     "Window",
+    "fuse",
     "ledger",
     "verify",
     "watch",

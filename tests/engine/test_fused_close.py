@@ -148,6 +148,7 @@ def test_float32():
     assert difference(fast.parameters(), plain.parameters()) < 1e-6
 
 
+@pytest.mark.skipif(DEVICE == "cpu", reason="the interpreter cuts off what the device rounds")
 def test_bfloat16_is_no_further_from_the_truth_than_the_portable_close():
     """Its gradients are not rounded to bf16 before the update, so it may be nearer."""
     fast, plain = pair(torch.bfloat16)
@@ -156,8 +157,10 @@ def test_bfloat16_is_no_further_from_the_truth_than_the_portable_close():
     train(fast, make(groups(fast)), fused=True, clip_norm=0.1)
     for model in (plain, truth):
         train(model, make(groups(model)), clip_norm=0.1)
-    off = difference(plain.parameters(), truth.parameters())
-    assert difference(fast.parameters(), truth.parameters()) < 1.2 * off
+    together = nn.utils.parameters_to_vector
+    expected = together(truth.parameters())
+    off = difference([together(plain.parameters())], [expected])
+    assert difference([together(fast.parameters())], [expected]) < 1.2 * off
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,6 +18,7 @@ import torch
 from instep.engine import gradients as grads
 from instep.engine.buffers import SHARED, Buffers, refuse_touched
 from instep.fast.flat import Flat
+from instep.fast.fuse import Slot, lend
 from instep.fast.rules import rule_of
 
 if TYPE_CHECKING:
@@ -62,6 +64,10 @@ class _Reached:
     def __init__(self) -> None:
         self.ids: set[int] = set()
 
+    def add(self, one: int) -> None:
+        """Note a parameter that a fused layer has added to."""
+        self.ids.add(one)
+
 
 class FlatBuffers(Buffers):
     """The gradients of one window, in flat tensors that stay from window to window."""
@@ -71,11 +77,14 @@ class FlatBuffers(Buffers):
         self.flats: list[Flat] = []
         self._ids: list[int] = []
         self._reached = _Reached()
-        self._hooked: weakref.WeakSet[Tensor] = weakref.WeakSet()
+        # By id, because tensors compare elementwise; the reference tells a new one with an old id.
+        self._hooked: dict[int, weakref.ref[Tensor]] = {}
         # Terms beside the active one: their flat gradients, and what they have reached.
         self._waiting: dict[str, tuple[list[Tensor], set[int]]] = {}
         self._held: list[Tensor] = []
         self._versions: list[int] = []
+        self._is_lending = False
+        self._narrow_views: dict[int, list[Tensor]] = {}
 
     def open(self) -> None:
         """Take possession: every `.grad` a view of zeros."""
@@ -86,17 +95,45 @@ class FlatBuffers(Buffers):
         for flat in self.flats:
             flat.gradients.zero_()
         self._show([flat.gradients for flat in self.flats])
+        self._lend()
         self.seal()
+
+    def fuse(self) -> None:
+        """Lend every weight its bf16 copy and its gradient while a window is open."""
+        self._is_lending = True
+
+    def _lend(self) -> None:
+        if not self._is_lending:
+            return
+        ids = self._reached
+        for flat, held in zip(self.flats, self._held, strict=True):
+            if flat.dtype is not torch.float32 or held.dtype is not torch.float32:
+                continue
+            narrow = self._narrow_of(flat)
+            for index, parameter in enumerate(flat.members):
+                view = parameter.grad
+                if parameter.dim() == 2 and view is not None and view.is_contiguous():
+                    lend(parameter, Slot(narrow[index], view, partial(ids.add, id(parameter))))
+
+    def _narrow_of(self, flat: Flat) -> list[Tensor]:
+        known = self._narrow_views.get(id(flat))
+        if known is None:
+            known = self._narrow_views[id(flat)] = flat.keep_narrow()
+        elif flat.was_written:
+            flat.renew_narrow()
+        return known
 
     def _lay_out(self) -> None:
         ids = [id(p) for p in self.members]
         if ids == self._ids:
+            self._hook()
             for flat in self.flats:
                 if flat.is_moved():
                     flat.adopt()
             return
         self._ids = ids
         self.flats = []
+        self._narrow_views = {}
         for optimizer in self._optimizers:
             rule = rule_of(optimizer)
             assert rule is not None  # noqa: S101 -- looked at before this class was chosen
@@ -121,8 +158,9 @@ class FlatBuffers(Buffers):
                 reached.ids.add(id(parameter))
 
         for parameter in self.members:
-            if parameter not in self._hooked and parameter.requires_grad:
-                self._hooked.add(parameter)
+            known = self._hooked.get(id(parameter))
+            if parameter.requires_grad and (known is None or known() is not parameter):
+                self._hooked[id(parameter)] = weakref.ref(parameter)
                 parameter.register_post_accumulate_grad_hook(note)
 
     def _show(self, flats: list[Tensor]) -> None:
@@ -134,6 +172,19 @@ class FlatBuffers(Buffers):
             grads.assign(flat.members, views)
         if self._widened:
             grads.demand(self._widened, None)
+
+    @property
+    def reached(self) -> frozenset[int]:
+        """The parameters that the active term's backwards have reached, by id."""
+        return frozenset(self._reached.ids)
+
+    def forget_reached(self) -> None:
+        """Begin to note anew."""
+        self._reached.ids = set()
+
+    def reach(self, ids: frozenset[int]) -> None:
+        """Note what a replayed backward has reached: hooks run only when it is recorded."""
+        self._reached.ids |= ids
 
     def active_in(self, flat: Flat) -> list[bool]:
         """Return which parameters of a flat buffer the window has reached."""
@@ -174,6 +225,7 @@ class FlatBuffers(Buffers):
                 (fresh, set()) if fresh is not None else self._waiting.pop(term)
             )
             self._show(flats)
+            self._lend()
         self.active = term
         self.seal()
 
@@ -244,6 +296,9 @@ class FlatBuffers(Buffers):
     def close(self, *, keep: bool) -> None:
         """Let go: gradients cleared, or kept readable until the next opening if asked for."""
         ids = self._reached.ids
+        if self._is_lending:
+            for parameter in self.members:
+                lend(parameter, None)
         if keep:
             grads.clear(p for p in self.members if id(p) not in ids)
             self._detach()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from instep.engine.arithmetic import reference
 from instep.engine.autograd import backward, refuse_reentrant
 from instep.engine.buffers import Buffers
 from instep.engine.checks import on_host
@@ -205,6 +206,26 @@ class Lane:
         if isinstance(share, Tensor):
             return (share * factor).to(loss.device, loss.dtype)
         return self._seeds.take(share * factor, loss)
+
+    def unit(self, term: str, items: int | None) -> float:
+        """Return what one item of a term weighs, for a backward that multiplies by its count."""
+        tally = self.tallies.get(term) or self._tally(term)
+        if not isinstance(tally.reference, float) or not tally.is_fixed:
+            known = tally.reference if isinstance(tally.reference, float) else None
+            tally.reference, tally.is_fixed = known or reference(items or 1), True
+        return self._scaling.scale / tally.reference
+
+    def note(self, term: str, loss: Tensor, items: Number) -> None:
+        """Note a backward that was replayed."""
+        tally = self.tallies[term]
+        tally.declared.append((loss, items, 1.0, False))
+        tally.is_on_host = False
+
+    def reachable(self) -> list[Tensor] | None:
+        """Return the parameters that a backward may reach; None for all."""
+        if self._alone and len(_OPEN.lanes) == 1:
+            return None
+        return [p for p in self.buffers.members if p.requires_grad]
 
     @property
     def is_touched(self) -> bool:

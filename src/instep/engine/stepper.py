@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from instep.engine import gradients as grads
 from instep.engine import setup, state
+from instep.engine.captured import Captures
 from instep.engine.core import Core
+from instep.engine.flat_buffers import FlatBuffers
 from instep.engine.function import plan_of, run_pieces
 from instep.engine.lane import Lane
 from instep.engine.loop import Loop
@@ -17,6 +20,7 @@ from instep.engine.scaling import Scaling
 from instep.engine.window import Window
 from instep.engine.windows import OnExit, Windows
 from instep.errors import SetupError, WindowError
+from instep.fast.fuse import is_fused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -46,6 +50,8 @@ class Stepper:
     empty: "skip" a window without items, or "raise".
     fused: update in one kernel on a CUDA device: parameters, gradients and moments become views of
         flat buffers. For AdamW, Adam, SGD and Lion; others keep the portable close, and it says so.
+    capture: record the micro-steps of `step` as CUDA graphs, once per shape, and replay them; needs
+        fused=True.
     trace: an `instep.Trace` that every event is recorded into.
 
     >>> import torch, instep
@@ -75,6 +81,7 @@ class Stepper:
         keep_grads: bool = False,
         empty: Literal["skip", "raise"] = "skip",
         fused: bool = False,
+        capture: bool = False,
         trace: Trace | None = None,
     ) -> None:
         self.models = setup.models_of(model)
@@ -112,6 +119,16 @@ class Stepper:
             lane.schedulers = schedulers[name]
             lane.clip_norm, lane.clip_value = norms[name], values[name]
             lanes[name] = lane
+            if isinstance(lane.buffers, FlatBuffers) and any(map(is_fused, self.models)):
+                lane.buffers.fuse()
+        if capture and not fused:
+            raise SetupError(
+                "capture=True without fused=True.",
+                why="a recording adds to gradients that stay where they are: the flat buffers.",
+                fix="pass fused=True as well.",
+                more="fast",
+            )
+        self._captures = Captures() if capture else None
         recorder = None if trace is None else Recorder(trace)
         self._core = Core(lanes, scaling, region, keep_grads, empty == "raise", recorder)
         self._loop = Loop(self._core)
@@ -166,6 +183,14 @@ class Stepper:
             )
         lane = self._core.lane(optimizer)
         plan = plan_of(batch, split, self.models)
+        if self._captures is not None and lane.is_flat:
+            parameters = grads.parameters_of(lane.optimizers)
+            with (
+                self._captures.aside(parameters[0].device),
+                self._open_by_hand([lane]) as window,
+            ):
+                self._captures.run(window, lane, plan, loss_fn, name=optimizer)
+            return window.update
         with self._open_by_hand([lane]) as window:
             run_pieces(window, plan, loss_fn, optimizer=optimizer)
         return window.update

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from torch import Tensor
 
-from instep.engine.declare import is_sum, rows_of
+from instep.engine.declare import LOSS, is_sum, rows_of
 from instep.engine.feed import END
 from instep.engine.states import State, require
 from instep.errors import WindowError
@@ -172,6 +172,13 @@ class Window:
             self._feed.finish()
         if core.recorder is not None:
             self._record(core.recorder, lane, rows, summed=summed)
+
+    def replayed(self, lane: Lane, loss: Tensor, items: float | Tensor) -> None:
+        """Note a backward that a recording has made."""
+        lane.note(LOSS, loss, items)
+        lane.micro_batches += 1
+        if self._core.recorder is not None:
+            self._record(self._core.recorder, lane, [(LOSS, loss, items, 1.0)], summed=False)
 
     def due(self, optimizer: str | None = None) -> bool:
         """Whether this optimizer updates at the end of this micro-batch.

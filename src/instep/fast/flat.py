@@ -61,7 +61,8 @@ class Flat:
         self._host_rows = torch.zeros(
             len(members), COLUMNS, dtype=self.wide, pin_memory=on_cuda and torch.cuda.is_available()
         )
-        self._places = [p.data_ptr() for p in members]
+        self._places: list[int] = []
+        self._version: list[int] = []
         self.adopt()
 
     # -- memory ----------------------------------------------------------------------------------
@@ -83,17 +84,31 @@ class Flat:
                 view.copy_(parameter)
                 parameter.data = view
         self._places = [p.data_ptr() for p in self.members]
-        if self.narrow is not None:
-            self.narrow.copy_(self.parameters)
+        self.renew_narrow()
 
     def is_moved(self) -> bool:
         """Whether a parameter was given other memory since it was adopted."""
         return [p.data_ptr() for p in self.members] != self._places
 
+    @property
+    def was_written(self) -> bool:
+        """Whether somebody else wrote to a parameter since the last update or renewal."""
+        return self._seen() != self._version
+
+    def renew_narrow(self) -> None:
+        """Bring the bf16 copy up to date: the kernel does that for its own updates."""
+        if self.narrow is not None:
+            self.narrow.copy_(self.parameters)
+        self._version = self._seen()
+
+    def _seen(self) -> list[int]:
+        return [p._version for p in self.members]  # noqa: SLF001 -- torch's own counters
+
     def keep_narrow(self) -> list[Tensor]:
         """Keep a bf16 copy from now on; return the view of each parameter in it."""
         if self.narrow is None:
             self.narrow = self.parameters.to(torch.bfloat16)
+            self._version = self._seen()
         return self.cut(self.narrow)
 
     # -- the optimizer's state -------------------------------------------------------------------

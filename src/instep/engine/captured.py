@@ -1,0 +1,251 @@
+"""Captured windows: a micro-step is recorded once per shape as a CUDA graph, and then replayed.
+
+A replay is one launch for forward, backward and the sums into `.grad`, with dropout drawing anew.
+`torch.compile(mode="reduce-overhead")` cannot accumulate this way: its graphs overwrite what was
+not yet added. The first pieces of a shape run as usual, which also warms up what is lazily made;
+then one is recorded. What cannot be recorded runs as usual for good, and a warning says why once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from instep.engine.autograd import backward
+from instep.engine.declare import LOSS
+from instep.engine.flat_buffers import FlatBuffers
+from instep.engine.function import read_result
+from instep.errors import InstepWarning, four_lines
+from instep.splits.tree import rebuild, renewed, tensors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator
+
+    from instep.engine.lane import Lane
+    from instep.engine.window import Window
+    from instep.splits.plan import Piece, Plan
+
+WARM_UP = 3
+"""Pieces of a shape that run as usual before one is recorded."""
+SHAPES = 8
+"""Shapes that are recorded; further ones run as usual."""
+LONGEST = 4096
+"""Micro-batches of one window whose losses can be told apart."""
+
+
+class _Unrecordable(Exception):  # noqa: N818 -- caught a few lines below where it is raised
+    """Something that runs, but not as a recording."""
+
+
+class Recording:
+    """One micro-step of one shape: where its inputs are put, and how its backward is weighed."""
+
+    def __init__(self, piece: Piece, device: torch.device) -> None:
+        self.inputs: list[Tensor] = []
+        self.graph = torch.cuda.CUDAGraph()
+        self.unit = torch.zeros((), dtype=torch.float64, device=device)
+        """What one item weighs."""
+        self.items: Any = 0
+        self.reached: frozenset[int] = frozenset()
+        self.value = renewed(piece.value, self._hold)
+        self._unit: float | None = None
+
+    def _hold(self, _: int, tensor: Tensor) -> Tensor:
+        held = tensor.clone(memory_format=torch.preserve_format)
+        self.inputs.append(held)
+        return held
+
+    def run(self, piece: Piece, unit: float) -> None:
+        """Replay it on a piece of the same shape."""
+        torch._foreach_copy_(self.inputs, list(tensors(piece.value)))
+        if unit != self._unit:
+            self.unit.fill_(unit)
+            self._unit = unit
+        self.graph.replay()
+
+
+class Captures:
+    """The recordings of one stepper's function style."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, Recording | int | None] = {}
+        # Identities are of living objects only.
+        self._held: list[object] = []
+        self._functions: set[Hashable] = set()
+        self._pool: Any = None
+        self._stream: torch.cuda.Stream | None = None
+        self._rows = torch.empty(0)
+        self._place = torch.empty(0)
+        self._used = 0
+        self._is_told = False
+
+    @contextlib.contextmanager
+    def aside(self, device: torch.device) -> Iterator[None]:
+        """Work on a stream of our own, as recordings must; the caller's waits for it at the end.
+
+        From the first backward on: torch remembers on which stream a gradient is accumulated.
+        """
+        if device.type != "cuda":
+            yield
+            return
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(device)
+        outer = torch.cuda.current_stream(device)
+        self._stream.wait_stream(outer)
+        try:
+            with torch.cuda.stream(self._stream):
+                yield
+        finally:
+            outer.wait_stream(self._stream)
+
+    def run(
+        self,
+        window: Window,
+        lane: Lane,
+        plan: Plan,
+        loss_fn: Callable[[Any], Any],
+        *,
+        name: str | None,
+    ) -> None:
+        """Run every piece of a plan through an open window, replaying what is recorded."""
+        self._used = 0
+        function = self._identity(loss_fn)
+        for piece in plan:
+            key = _shape_of(piece, function)
+            known = None if key is None else self._known.get(key, 0)
+            if isinstance(known, int) and known >= WARM_UP:
+                known = self._recorded(key, piece, lane, loss_fn)
+            if isinstance(known, Recording) and self._used < LONGEST:
+                self._replay(known, piece, window, lane)
+                continue
+            with piece.around():
+                result = loss_fn(piece.value)
+            loss, items = read_result(result, piece.items)
+            window.backward(loss, items=items, optimizer=name)
+            if isinstance(known, int) and (known or len(self._known) < SHAPES):
+                self._known[key] = known + 1
+
+    def _identity(self, function: Callable[[Any], Any]) -> Hashable:
+        """Tell a function that is written anew in each step (a lambda) from another one."""
+        if not isinstance(function, types.FunctionType):
+            self._held.append(function)
+            return id(function)
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+        inside = [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+        key = (function.__code__, *(_value_of(value) for value in inside))
+        if key not in self._functions:
+            self._functions.add(key)
+            self._held.extend(inside)
+        return key
+
+    def _recorded(
+        self, key: Hashable, piece: Piece, lane: Lane, loss_fn: Callable[[Any], Any]
+    ) -> Recording | None:
+        try:
+            made = self._record(piece, lane, loss_fn)
+        except (RuntimeError, _Unrecordable) as error:
+            self._known[key] = None
+            _recover(next(tensors(piece.value)).device)
+            self._tell(error)
+            return None
+        self._known[key] = made
+        return made
+
+    def _record(self, piece: Piece, lane: Lane, loss_fn: Callable[[Any], Any]) -> Recording:
+        device = next(tensors(piece.value)).device
+        if self._pool is None:
+            self._rows = torch.zeros(LONGEST, 2, dtype=torch.float64, device=device)
+            self._place = torch.zeros(1, dtype=torch.long, device=device)
+            self._pool = torch.cuda.graph_pool_handle()
+        recording = Recording(piece, device)
+        buffers = lane.buffers
+        assert isinstance(buffers, FlatBuffers)  # noqa: S101 -- only flat lanes are captured
+        is_cached = torch.is_autocast_cache_enabled()
+        torch.cuda.synchronize(device)
+        before = buffers.reached
+        buffers.forget_reached()
+        buffers.begin()
+        try:
+            # A cast that was cached before would not be part of the recording, and go stale.
+            torch.set_autocast_cache_enabled(False)
+            with torch.cuda.graph(recording.graph, pool=self._pool, stream=self._stream):
+                self._micro_step(recording, piece, lane, loss_fn)
+        finally:
+            torch.set_autocast_cache_enabled(is_cached)
+            buffers.end(added=True)
+        recording.reached = buffers.reached
+        buffers.reach(before)
+        return recording
+
+    def _micro_step(
+        self, recording: Recording, piece: Piece, lane: Lane, loss_fn: Callable[[Any], Any]
+    ) -> None:
+        with piece.around():
+            result = loss_fn(recording.value)
+        loss, items = read_result(result, piece.items)
+        if not isinstance(loss, Tensor) or loss.dim():
+            what = "a loss of several terms, or that is no scalar, is not recorded."
+            raise _Unrecordable(what)
+        recording.items = items
+        count = recording.unit.new_full((), 1.0) * items
+        self._rows.index_copy_(0, self._place, torch.stack([loss.detach().double(), count])[None])
+        self._place += 1
+        seed = (recording.unit * count).to(loss.dtype)
+        with torch.autocast(loss.device.type, enabled=False):
+            backward([loss], [seed], retain_graph=False, inputs=lane.reachable())
+
+    def _replay(self, recording: Recording, piece: Piece, window: Window, lane: Lane) -> None:
+        lane.buffers.require_untouched()
+        if not self._used:
+            self._place.zero_()
+        loss, count = self._rows[self._used].unbind()
+        self._used += 1
+        recording.run(piece, lane.unit(LOSS, piece.items))
+        if isinstance(lane.buffers, FlatBuffers):
+            lane.buffers.reach(recording.reached)
+        items = count if isinstance(recording.items, Tensor) else recording.items
+        window.replayed(lane, loss, items)
+
+    def _tell(self, error: Exception) -> None:
+        if not self._is_told:
+            self._is_told = True
+            while isinstance(error.__context__, Exception):
+                error = error.__context__
+            text = four_lines(
+                "capture=True: this loss function cannot be recorded.",
+                why=f"{str(error).splitlines()[0]} It runs as usual. (Said once.)",
+                fix="leave out what reads the device (.item(), int(tensor), if tensor, prints), or "
+                "capture=True.",
+                more="fast",
+            )
+            warnings.warn(text, InstepWarning, stacklevel=4)
+
+
+def _recover(device: torch.device) -> None:
+    """Bring the random generator back after a recording that failed: it still waits for its end."""
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        torch.zeros(1, device=device)
+
+
+def _value_of(value: object) -> Hashable:
+    """Return a plain value itself, and the identity of anything else."""
+    if value is None or isinstance(value, str | bytes | int | float | bool):
+        return (type(value), value)
+    return id(value)
+
+
+def _shape_of(piece: Piece, function: Hashable) -> Hashable | None:
+    """Return what must be the same for a recording to fit; None if it cannot be recorded."""
+    found = []
+    for tensor in tensors(piece.value):
+        if not tensor.is_cuda or tensor.requires_grad:
+            return None
+        found.append((tensor.shape, tensor.stride(), tensor.dtype, tensor.device))
+    others: list[Hashable] = []
+    rebuild(piece.value, lambda v: others.append(repr(v)) if not isinstance(v, Tensor) else None)
+    return (function, tuple(found), tuple(others), piece.items) if found else None
