@@ -81,6 +81,7 @@ class Captures:
         self._stream: torch.cuda.Stream | None = None
         self._rows = torch.empty(0)
         self._place = torch.empty(0)
+        self._cells: list[tuple[Tensor, ...]] = []
         self._used = 0
         self._is_told = False
 
@@ -116,6 +117,7 @@ class Captures:
         self._used = 0
         function = self._identity(loss_fn)
         for piece in plan:
+            lane.choose_reference(LOSS, piece.items)
             key = _shape_of(piece, function)
             known = None if key is None else self._known.get(key, 0)
             if isinstance(known, int) and known >= WARM_UP:
@@ -203,9 +205,11 @@ class Captures:
         lane.buffers.require_untouched()
         if not self._used:
             self._place.zero_()
-        loss, count = self._rows[self._used].unbind()
+        if self._used == len(self._cells):
+            self._cells.append(self._rows[self._used].unbind())
+        loss, count = self._cells[self._used]
         self._used += 1
-        recording.run(piece, lane.unit(LOSS, piece.items))
+        recording.run(piece, lane.unit(LOSS))
         if isinstance(lane.buffers, FlatBuffers):
             lane.buffers.reach(recording.reached)
         items = count if isinstance(recording.items, Tensor) else recording.items
@@ -241,6 +245,11 @@ def _value_of(value: object) -> Hashable:
 
 def _shape_of(piece: Piece, function: Hashable) -> Hashable | None:
     """Return what must be the same for a recording to fit; None if it cannot be recorded."""
+    value = piece.value
+    if type(value) is Tensor:  # what most pieces are, and asked once per micro-batch
+        if not value.is_cuda or value.requires_grad:
+            return None
+        return (function, value.shape, value.stride(), value.dtype, value.device, piece.items)
     found = []
     for tensor in tensors(piece.value):
         if not tensor.is_cuda or tensor.requires_grad:

@@ -18,7 +18,7 @@ import torch
 from instep.engine import gradients as grads
 from instep.engine.buffers import SHARED, Buffers, refuse_touched
 from instep.fast.flat import Flat
-from instep.fast.fuse import Slot, lend
+from instep.fast.fuse import Slot, layers_of, lend, new_slot, take_back
 from instep.fast.rules import rule_of
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ class FlatBuffers(Buffers):
         self._waiting: dict[str, tuple[list[Tensor], set[int]]] = {}
         self._held: list[Tensor] = []
         self._versions: list[int] = []
-        self._is_lending = False
+        self._layers: dict[int, list[torch.nn.Module]] = {}
+        self._slots: dict[int, int] = {}
         self._narrow_views: dict[int, list[Tensor]] = {}
 
     def open(self) -> None:
@@ -98,22 +99,27 @@ class FlatBuffers(Buffers):
         self._lend()
         self.seal()
 
-    def fuse(self) -> None:
-        """Lend every weight its bf16 copy and its gradient while a window is open."""
-        self._is_lending = True
+    def fuse(self, models: Sequence[torch.nn.Module]) -> None:
+        """Lend the fused layers of these models their copies and gradients, in every window."""
+        self._layers = layers_of(models)
+        self._slots = {key: new_slot() for key in self._layers}
 
     def _lend(self) -> None:
-        if not self._is_lending:
-            return
-        ids = self._reached
         for flat, held in zip(self.flats, self._held, strict=True):
-            if flat.dtype is not torch.float32 or held.dtype is not torch.float32:
+            wanted = [i for i, p in enumerate(flat.members) if id(p) in self._layers]
+            if not wanted or flat.dtype is not torch.float32:
                 continue
             narrow = self._narrow_of(flat)
-            for index, parameter in enumerate(flat.members):
-                view = parameter.grad
-                if parameter.dim() == 2 and view is not None and view.is_contiguous():
-                    lend(parameter, Slot(narrow[index], view, partial(ids.add, id(parameter))))
+            views = flat.views if held is flat.gradients else flat.cut(held)
+            for index in wanted:
+                key = id(flat.members[index])
+                if views[index].is_contiguous():
+                    slot = Slot(views[index], partial(self._reached.add, key))
+                    lend(self._layers[key], narrow[index], self._slots[key], slot)
+
+    def _take_back(self) -> None:
+        for layers in self._layers.values():
+            take_back(layers)
 
     def _narrow_of(self, flat: Flat) -> list[Tensor]:
         known = self._narrow_views.get(id(flat))
@@ -296,9 +302,7 @@ class FlatBuffers(Buffers):
     def close(self, *, keep: bool) -> None:
         """Let go: gradients cleared, or kept readable until the next opening if asked for."""
         ids = self._reached.ids
-        if self._is_lending:
-            for parameter in self.members:
-                lend(parameter, None)
+        self._take_back()
         if keep:
             grads.clear(p for p in self.members if id(p) not in ids)
             self._detach()

@@ -207,13 +207,18 @@ class Lane:
             return (share * factor).to(loss.device, loss.dtype)
         return self._seeds.take(share * factor, loss)
 
-    def unit(self, term: str, items: int | None) -> float:
+    def choose_reference(self, term: str, items: int | None) -> None:
+        """Have a reference before the first count is known, which may be on a device."""
+        if term not in self.tallies and term not in self.references:
+            self.references[term] = reference(items or 1)
+
+    def unit(self, term: str) -> float:
         """Return what one item of a term weighs, for a backward that multiplies by its count."""
         tally = self.tallies.get(term) or self._tally(term)
-        if not isinstance(tally.reference, float) or not tally.is_fixed:
-            known = tally.reference if isinstance(tally.reference, float) else None
-            tally.reference, tally.is_fixed = known or reference(items or 1), True
-        return self._scaling.scale / tally.reference
+        known = tally.reference
+        assert isinstance(known, float)  # noqa: S101 -- chosen before the window's first backward
+        tally.is_fixed = True
+        return self._scaling.scale / known
 
     def note(self, term: str, loss: Tensor, items: Number) -> None:
         """Note a backward that was replayed."""

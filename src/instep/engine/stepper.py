@@ -20,7 +20,6 @@ from instep.engine.scaling import Scaling
 from instep.engine.window import Window
 from instep.engine.windows import OnExit, Windows
 from instep.errors import SetupError, WindowError
-from instep.fast.fuse import is_fused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -119,8 +118,8 @@ class Stepper:
             lane.schedulers = schedulers[name]
             lane.clip_norm, lane.clip_value = norms[name], values[name]
             lanes[name] = lane
-            if isinstance(lane.buffers, FlatBuffers) and any(map(is_fused, self.models)):
-                lane.buffers.fuse()
+            if isinstance(lane.buffers, FlatBuffers):
+                lane.buffers.fuse(self.models)
         if capture and not fused:
             raise SetupError(
                 "capture=True without fused=True.",

@@ -1,0 +1,199 @@
+"""`make bench-gpu`: everything about one GPU in one run, as one table per question."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib.util
+import math
+import platform
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+import instep
+from benchmarks.gpu.models import GPT, loss_of
+from benchmarks.gpu.timing import (
+    copy_bandwidth,
+    host_microseconds,
+    milliseconds,
+    peak_gibibytes,
+)
+from benchmarks.gpu.ways import LIMIT, WAYS, Way, optimizer_of
+from benchmarks.report import table, write_section
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+
+PEERS = {"Accelerate": "accelerate", "Fabric": "lightning_fabric"}
+
+
+def close_rows() -> list[list[str]]:
+    """Time the close of 739 M fp32 parameters, with clipping."""
+    model = GPT().cuda()
+    count = sum(p.numel() for p in model.parameters())
+    floor = (8 * 4 * count) / copy_bandwidth()
+    rows = [["memory floor: norm read + 7 words", f"{floor:.2f}", "1.00"]]
+    for p in model.parameters():
+        p.grad = torch.randn_like(p) * 1e-3
+
+    def told(name: str, run: Callable[[], object]) -> None:
+        took = milliseconds(run)
+        rows.append([name, f"{took:.2f}", f"{took / floor:.2f}"])
+
+    def plain(optimizer: torch.optim.Optimizer) -> Callable[[], None]:
+        def run() -> None:
+            nn.utils.clip_grad_norm_(model.parameters(), LIMIT)
+            optimizer.step()
+
+        return run
+
+    told("default AdamW + clip_grad_norm_", plain(torch.optim.AdamW(model.parameters(), lr=1e-5)))
+    told("fused AdamW + clip_grad_norm_", plain(optimizer_of(model)))
+    model.zero_grad()
+    stepper = instep.Stepper(model, optimizer_of(model), clip_norm=LIMIT, fused=True)
+    loss = sum((p.sum() for p in model.parameters()), start=torch.zeros((), device="cuda"))
+
+    times = []
+    for _ in range(10):
+        with stepper.window() as window:
+            window.backward(loss, items=1, retain_graph=True)
+            torch.cuda.synchronize()
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end))
+    took = sorted(times)[len(times) // 2]
+    rows.append(["Stepper(fused=True), the whole close", f"{took:.2f}", f"{took / floor:.2f}"])
+    return rows
+
+
+def window_rows(
+    make: Callable[[], nn.Module], batch: Tensor, loss: Any, ways: Sequence[Way]
+) -> list[list[str]]:
+    """Time windows of one model in every way; peers that are not installed are left out."""
+    rows, first = [], math.nan
+    for way in ways:
+        if way.name in PEERS and importlib.util.find_spec(PEERS[way.name]) is None:
+            rows.append([way.name, "–", "–", "–"])
+            continue
+        torch._dynamo.reset()
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        torch.manual_seed(0)
+        model = make().cuda()
+        if way.fused:
+            instep.fuse(model)
+        called: Any = torch.compile(model) if way.compiled else model
+        try:
+            window = way.make(called, loss)
+            took = milliseconds(partial(window, batch), repeats=5)
+        except RuntimeError as error:
+            rows.append([way.name, f"fails: {str(error).splitlines()[0][:60]}", "–", "–"])
+        else:
+            first = took if math.isnan(first) else first
+            rows.append([way.name, f"{took:.2f}", f"{first / took:.2f}", f"{peak_gibibytes():.1f}"])
+        print(*rows[-1], sep="\t", flush=True)
+        del model, called
+    return rows
+
+
+def overhead_rows() -> list[list[str]]:
+    """Time the host in function style, captured, on a model that is nothing but launches."""
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)).cuda()
+    stepper = instep.Stepper(model, optimizer_of(model), fused=True, capture=True)
+    x = torch.randn(64, 64, device="cuda")
+
+    def run(pieces: int) -> float:
+        batch = x[:pieces]
+        for _ in range(6):
+            stepper.step(batch, lambda piece: model(piece).square().mean(), split=1)
+        return host_microseconds(
+            lambda: stepper.step(batch, lambda piece: model(piece).square().mean(), split=1)
+        )
+
+    few, many = run(8), run(64)
+    return [
+        ["per micro-batch, captured", f"{(many - few) / 56:.1f}"],
+        ["per window of 8", f"{few:.0f}"],
+    ]
+
+
+def watch_rows() -> list[list[str]]:
+    """Time the plain loop on the large model, watched and not."""
+    model = GPT().cuda()
+    way = WAYS[0].make(model, loss_of)
+    batch = torch.randint(0, 32768, (8, 1025), device="cuda")
+    alone = milliseconds(lambda: way(batch))
+    with instep.watch():
+        watched = milliseconds(lambda: way(batch))
+    again = milliseconds(lambda: way(batch))
+    return [["watched / unwatched", f"{watched / ((alone + again) / 2):.3f}"]]
+
+
+def small_gpt() -> nn.Module:
+    """Return a model of about 10 M parameters, where launches dominate."""
+    return GPT(width=256, layers=8, words=8192, length=512)
+
+
+def restoration() -> nn.Module:
+    """Return a convolutional super-resolution net."""
+    layers: list[nn.Module] = [nn.Conv2d(3, 64, 3, padding=1), nn.GELU()]
+    for _ in range(14):
+        layers += [nn.Conv2d(64, 64, 3, padding=1), nn.GELU()]
+    return nn.Sequential(*layers, nn.Conv2d(64, 12, 3, padding=1), nn.PixelShuffle(2))
+
+
+def restoration_loss(model: nn.Module, image: Tensor) -> Tensor:
+    """Compare the restored patch with itself before it was made smaller."""
+    small = functional.avg_pool2d(image, 2)
+    restored: Tensor = model(small)
+    return (restored.float() - image).abs().mean()
+
+
+def main() -> None:
+    """Run what was asked for and print it; `--write` puts it into benchmarks/README.md."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--only", nargs="*", default=[], help="sections to run")
+    parser.add_argument("--ways", nargs="*", default=[], type=int, help="numbers of ways to run")
+    args = parser.parse_args()
+    ways = [way for number, way in enumerate(WAYS) if not args.ways or number in args.ways]
+    words = {n: torch.randint(0, 32768, (8, n + 1), device="cuda") for n in (512, 1024, 2048)}
+    few = torch.randint(0, 8192, (8, 257), device="cuda")
+    patches = torch.rand(8, 3, 128, 128, device="cuda")
+    windows = ["way", "ms per window", "times the plain loop", "peak GiB"]
+    sections: dict[str, tuple[list[str], Callable[[], list[list[str]]]]] = {
+        "close": (["close of 742 M parameters, clipped", "ms", "of the floor"], close_rows),
+        **{
+            f"gpt-{n}": (windows, lambda n=n: window_rows(GPT, words[n], loss_of, ways))  # type: ignore[misc]
+            for n in words
+        },
+        "small": (windows, lambda: window_rows(small_gpt, few, loss_of, ways)),
+        "patches": (
+            windows,
+            lambda: window_rows(restoration, patches, restoration_loss, ways),
+        ),
+        "overhead": (["host, function style", "µs"], overhead_rows),
+        "watch": (["the plain loop on the 742 M GPT", "ratio"], watch_rows),
+    }
+    device = torch.cuda.get_device_name()
+    print(f"{device}, torch {torch.__version__}, Python {platform.python_version()}")
+    for name, (heads, run) in sections.items():
+        if args.only and name not in args.only:
+            continue
+        text = table(heads, run())
+        print(f"\n## {name}\n{text}", flush=True)
+        if args.write:
+            write_section(f"gpu-{name}", text)
+
+
+if __name__ == "__main__":
+    main()
