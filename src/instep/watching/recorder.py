@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from instep.trace import (
-    Backward,
     Called,
     Clip,
     Created,
@@ -22,7 +21,7 @@ from instep.trace import (
     Zero,
     here,
 )
-from instep.watching import graph
+from instep.watching.backwards import Backwards
 from instep.watching.facts import Few
 from instep.watching.feeds import Feeds
 from instep.watching.horizons import is_outlived
@@ -45,10 +44,6 @@ if TYPE_CHECKING:
 _TORCH = (str(Path(torch.__file__).parent) + "/",)
 
 
-_MOST_SINCE = 1000
-"""Sets of parameters that backwards went into and that are told apart, until they are cleared."""
-
-
 class Recorder:
     """Takes what the seams see and adds it to the stream."""
 
@@ -65,10 +60,11 @@ class Recorder:
         self._events: dict[tuple[Any, ...], Event] = {}
         self.facts: dict[str, dict[str, Fact]] = {}
         """By id: what was told of it."""
-        self._losses = Losses(self)
+        self.losses = Losses(self)
+        self.backwards = Backwards(self)
         self.feeds = Feeds(self)
         self._introduced: Touched | None = None  # the latest
-        self.since: dict[str, Counter[tuple[tuple[int, ...], Place | None]]] = defaultdict(Counter)
+        self.since: dict[str, dict[tuple[tuple[int, ...], Place | None], int]] = {}
         """Backwards since the gradients were last cleared: by optimizer, what they touched and
         where; under "" those of parameters that no optimizer holds."""
         self.fresh: Counter[str] = Counter()
@@ -92,19 +88,24 @@ class Recorder:
         self.fresh.pop(id_, None)
         self.clears.pop(id_, None)
         self._introduced = None
+        self.backwards.forget()
         self.witnesses.forget(id_)
         self.sampler.forget(id_)
 
     def add(self, key: tuple[Any, ...], make: Callable[[], Event]) -> Event:
         """Tell an event: the one of this key, which is made the first time."""
-        if self.feeds.is_ending:
-            self.feeds.settle()
         event = self._events.get(key)
         if event is None:
             event = self._events[key] = make()
+        self.tell(event)
+        return event
+
+    def tell(self, event: Event) -> None:
+        """Tell an event of ours, once more."""
+        if self.feeds.ending:
+            self.feeds.settle()
         self.stream.add(event)
         self.series.moment(event)
-        return event
 
     def fact(self, id_: str, role: Any, place: Place | None = None, **facts: Fact) -> None:
         """Say what is known about something; only what is new is told."""
@@ -205,6 +206,7 @@ class Recorder:
     def noticed(self) -> None:
         """Tell what was done to gradients since the last event, by hand or out of sight."""
         if self.book.grown:
+            # A backward that nobody has told of.
             grown = tuple(self.book.grown)
             self.book.grown.clear()
             touched = self.book.touched(tuple(map(id, grown)), grown)
@@ -224,59 +226,10 @@ class Recorder:
                     lambda id_=id_, none=none: Zero((id_,), set_to_none=none),  # type: ignore[misc]
                 )
 
-    # Backward
+    # Gradients
 
-    def before_backward(self, root: Any) -> tuple[graph.Reading, str | None] | None:
-        """Read a loss before its graph is freed."""
-        self.noticed()
-        self.book.grown.clear()
-        if not isinstance(root, torch.Tensor) or root.grad_fn is None:
-            return None
-        marked = self.scaled.get(id(root))
-        scaler, loss = None, root.detach()
-        if marked is not None and marked[0]() is root:
-            _, scaler, loss = marked
-        reading = graph.read(root, scaled=scaler is not None)
-        self.sampler.before_backward(root, loss, reading.factor)
-        return reading, scaler
-
-    def after_backward(self, root: Any, before: tuple[graph.Reading, str | None] | None) -> None:
-        """Tell of gradients that were added."""
-        grown = tuple(self.book.grown)
-        self.book.grown.clear()
-        if not grown:
-            return
-        touched = self.book.touched(tuple(map(id, grown)), grown)
-        self.witnesses.added(touched)
-        self._introduce(touched)
-        place = self.place()
-        reading, scaler = before if before is not None else (graph.Reading(None), None)
-        loss = self._losses.introduce(root, reading, place)
-        reading = self._losses.certain(reading, loss)
-        factor, parts = self._losses.factor(reading, place)
-        if touched.is_hooked:  # whatever the hooks of the user's own make of it
-            factor, parts = None, ()
-        read = (loss, factor, parts, reading.reduction, scaler)
-        self.add(
-            ("backward", touched.optimizers, touched.models, place, read),
-            lambda: Backward(
-                touched.optimizers,
-                loss=loss,
-                factor=factor,
-                parts=parts,
-                scaled=scaler is not None,
-                reduction=reading.reduction,  # type: ignore[arg-type]
-                models=touched.models,
-                place=place,
-            ),
-        )
-        for name in (*touched.optimizers, *(("",) if touched.foreign else ())):
-            since = self.since[name]
-            since[touched.keys if len(since) < _MOST_SINCE else (), place] += 1
-            self.fresh[name] += 1
-        self.sampler.after_backward(touched, place)
-
-    def _introduce(self, touched: Touched) -> None:
+    def introduce(self, touched: Touched) -> None:
+        """Introduce optimizers and models that a backward went into, the first time."""
         if touched is self._introduced:
             return
         self._introduced = touched
@@ -293,7 +246,7 @@ class Recorder:
 
     def _cleared(self, optimizer: str) -> None:
         self.witnesses.cleared(optimizer)
-        self._losses.window_closed()  # what is cleared is in no window with what follows
+        self.losses.window_closed()  # what is cleared is in no window with what follows
         self.clears[optimizer] += 1
         self.since.pop(optimizer, None)
 
@@ -326,8 +279,8 @@ class Recorder:
         place = self.place()
         id_ = self.optimizer(optimizer)
         self.witnesses.stepped(id_)
-        self.fresh.pop(id_, None)
-        self._losses.window_closed()
+        self.fresh[id_] = 0
+        self.losses.window_closed()
         if self._is_within((id_,), "step"):
             self.series.updated(id_, skipped)
             return

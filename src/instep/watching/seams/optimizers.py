@@ -33,8 +33,7 @@ class _Running:
         self.has_closure = has_closure
         self.told = False
         self.backwards = self.clears = 0
-        every = (p for group in optimizer.param_groups for p in group["params"])
-        self._witness = next((p for p in every if p.grad is not None), None)
+        self._witness = _filled(optimizer)
         self._version = None if self._witness is None else self._witness._version  # noqa: SLF001
 
     def is_over(self) -> bool:
@@ -73,7 +72,8 @@ class _Steps:
             step = self._running.pop()
         if step is None:
             return
-        outer = [other for other in self._running if other.name == step.name]
+        running = self._running
+        outer = [other for other in running if other.name == step.name] if running else ()
         if not outer and not step.told:
             self._tell(step)
         for other in outer:  # the step of what wraps it is the one that counts
@@ -157,6 +157,15 @@ def _hook_steps(seam: Seam, steps: _Steps) -> None:
         register_optimizer_step_post_hook(after),
     ):
         patches.later(handle.remove)
+
+
+def _filled(optimizer: Optimizer) -> Any:
+    """Return the first parameter that has a gradient; None if none has."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                return parameter
+    return None
 
 
 def _is_around(outer: FrameType, frame: FrameType | None) -> bool:
