@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 _MOST_SINCE = 1000
 """Sets of parameters that backwards went into and that are told apart, until they are cleared."""
 _MOST_LINES = 1024
-_CLOSELY, _EVERY = 512, 13
-"""Backwards at the beginning that are read closely, and how often one is afterwards: what a loss
-compares is written in the program, and does not change with the numbers in it. A prime, so that
-no loop has the same one of its losses at every turn."""
+_CLOSELY = 512
+"""Backwards that are read closely at the beginning, and after each one that was not alone in its
+window: how many items a loss has, and whether it compares them, matters where several are summed.
+"""
 _OURS = 3
 """Frames of the watcher between a backward and what is told of it."""
 
@@ -64,12 +64,18 @@ class Backwards:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._count = 0
+        self._closely = _CLOSELY
+        self._added = False  # one since the latest step or clear
         self._latest: dict[int, _Told] = {}  # by the id of the line's place
 
     def forget(self) -> None:
         """Ask everybody anew: somebody has died, and another one has his name."""
         self._latest.clear()
+
+    def window_closed(self) -> None:
+        """Take note of a step or a clear."""
+        self._added = False
+        self._recorder.losses.window_closed()
 
     def before(self, root: Any) -> _Before | None:
         """Read a loss before its graph is freed."""
@@ -83,9 +89,10 @@ class Backwards:
             marked = recorder.scaled.get(id(root))
             if marked is not None and marked[0]() is root:
                 _, scaler, loss = marked
-        self._count = count = self._count + 1
-        closely = count <= _CLOSELY or count % _EVERY == 0
-        reading = graph.read_from(node, scaled=scaler is not None, closely=closely)
+        if self._added:
+            self._closely = _CLOSELY
+        self._closely = left = self._closely - 1
+        reading = graph.read_from(node, scaled=scaler is not None, closely=left >= 0)
         if recorder.sampler.looks:
             recorder.sampler.before_backward(root, loss, reading.factor)
         return reading, scaler
@@ -98,6 +105,7 @@ class Backwards:
         if not grown:
             return
         book.grown.clear()
+        self._added = True
         touched = book.touched(tuple(map(id, grown)), grown)
         recorder.witnesses.added(touched)
         place = here(recorder.skip, _OURS)

@@ -75,8 +75,8 @@ def read(loss: Tensor, *, scaled: bool = False) -> Reading:
 def read_from(node: Any, *, scaled: bool = False, closely: bool = True) -> Reading:
     """Read a loss from the operation that made it.
 
-    `closely` asks whether samples are compared as well. Every operation that is looked at costs
-    a Python object, which is much where a step takes 0.2 ms.
+    `closely` asks for the items as well, and whether they are compared. Every tensor and operation
+    that is looked at costs a Python object, which is much where a step takes 0.2 ms.
     """
     name = None if node is None else node.name()
     if name is not None and name not in _ABOVE:  # most losses are one function
@@ -135,16 +135,21 @@ def _bottom(node: Any, name: str, parts: list[float], divisor: Any, *, closely: 
         return _divided(node, name, parts, round(1 / parts[-1], 6))
     reduction = _saved(node, "_saved_reduction")
     if reduction in {_MEAN, _SUM}:
-        items = _saved(node, "_saved_total_weight")
-        if items is None:
-            whole = _saved(node, "_saved_self")
-            items = None if whole is None else whole.numel()
         said = "mean" if reduction == _MEAN else "sum"
-        coupled = closely and _is_coupled(node)
-        return Reading(tuple(parts), said, items, name, coupled=coupled)
+        items = _items(node) if closely else None
+        return Reading(tuple(parts), said, items, name, coupled=closely and _is_coupled(node))
     if not name[-1].isdigit():  # somebody's own function, or a compiled one: it may divide inside
         return Reading(None, kind=name)
     return Reading(tuple(parts), kind=name)
+
+
+def _items(node: Any) -> Any:
+    """Return what a loss of torch's own is a mean of: a count of it, or all there is."""
+    items = _saved(node, "_saved_total_weight")
+    if items is None:
+        whole = _saved(node, "_saved_self")
+        items = None if whole is None else whole.numel()
+    return items
 
 
 def _divided(node: Any, name: str, parts: list[float], count: float) -> Reading:

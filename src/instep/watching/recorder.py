@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,6 +28,7 @@ from instep.watching.feeds import Feeds
 from instep.watching.horizons import is_outlived
 from instep.watching.losses import Losses
 from instep.watching.models import Models
+from instep.watching.series import MOST_OPENED
 from instep.watching.witness import Witnesses
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from instep.watching.stream import Stream
 
 _TORCH = (str(Path(torch.__file__).parent) + "/",)
+_IN_A_CLEAR, _IN_A_STEP = 4, 3
+"""Frames of the watcher between what torch calls and what tells of it."""
 
 
 class Recorder:
@@ -52,6 +56,7 @@ class Recorder:
         self.skip = book.skip
         self.stream = stream
         self.series = series
+        self._opened = series.opened
         self.sampler = sampler
         self.witnesses = Witnesses()
         self.models = Models(self)
@@ -105,7 +110,9 @@ class Recorder:
         if self.feeds.ending:
             self.feeds.settle()
         self.stream.add(event)
-        self.series.moment(event)
+        self._opened.append((perf_counter(), event))  # as `series.moment` does it
+        if len(self._opened) >= MOST_OPENED:
+            self.series.sort()
 
     def fact(self, id_: str, role: Any, place: Place | None = None, **facts: Fact) -> None:
         """Say what is known about something; only what is new is told."""
@@ -179,13 +186,15 @@ class Recorder:
 
     def _tell_clear(self, covered: Covered, target: str | None, *, set_to_none: bool) -> None:
         """Tell of gradients that were cleared, to every optimizer that holds any of them."""
-        place = self.place()
+        place = here(self.skip, _IN_A_CLEAR)
         if target is not None and here(_TORCH) is not place:
             place = None  # a framework did it by itself: no line of the user's would change that
         for names, complete in ((covered.whole, True), (covered.partly, False)):
+            if not names:
+                continue
             for name in names:
                 self._cleared(name)
-            if names and not self._is_within(names, "zero_grad"):
+            if not self._is_within(names, "zero_grad"):
                 self.add(
                     ("zero", names, target, place, set_to_none, complete),
                     lambda names=names, complete=complete: Zero(  # type: ignore[misc]
@@ -246,7 +255,7 @@ class Recorder:
 
     def _cleared(self, optimizer: str) -> None:
         self.witnesses.cleared(optimizer)
-        self.losses.window_closed()  # what is cleared is in no window with what follows
+        self.backwards.window_closed()  # what is cleared is in no window with what follows
         self.clears[optimizer] += 1
         self.since.pop(optimizer, None)
 
@@ -274,13 +283,14 @@ class Recorder:
         scaler: str | None = None,
         skipped: str | None = None,
         closure: bool = False,
+        id_: str | None = None,
     ) -> None:
-        """Tell of an optimizer that was asked to update."""
-        place = self.place()
-        id_ = self.optimizer(optimizer)
+        """Tell of an optimizer that was asked to update; `id_` is its own, where it is known."""
+        place = here(self.skip, _IN_A_STEP)
+        id_ = id_ or self.optimizer(optimizer)
         self.witnesses.stepped(id_)
         self.fresh[id_] = 0
-        self.losses.window_closed()
+        self.backwards.window_closed()
         if self._is_within((id_,), "step"):
             self.series.updated(id_, skipped)
             return

@@ -59,6 +59,7 @@ class Sampler:
         """At the window that is open."""
         self._losses: list[tuple[Tensor, float]] = []
         self._norm: Any = None
+        self._was_due = False  # just before the latest update
         self._broken: dict[str, int] = {}
         self._places: dict[str, Place | None] = {}  # of steps, by optimizer
         self._added: dict[str, dict[Any, int]] = {}  # backwards that were in the latest update
@@ -66,7 +67,7 @@ class Sampler:
 
     def is_due(self, updates: int) -> bool:
         """Say whether there is time to measure."""
-        return updates < _FIRST or self.spent < SHARE * self.series.now()
+        return updates < _FIRST or self.spent < SHARE * (perf_counter() - self.series.began)
 
     def forget(self, name: str) -> None:
         """Drop what is known of an optimizer that has died."""
@@ -125,7 +126,8 @@ class Sampler:
         elif added is not None:
             self._added[name] = added
         updates = self.series.updates.get(name, 0)
-        if not self.is_due(updates):
+        self._was_due = self.is_due(updates)
+        if not self._was_due:
             return
         started = perf_counter()
         every = [p for group in optimizer.param_groups for p in group["params"]]
@@ -146,7 +148,7 @@ class Sampler:
         self.ranks.after_step(optimizer, name, place)
         if not (self.looks or self._waiting):
             self._norm = None
-            self.looks = self.is_due(updates)
+            self.looks = self._was_due
             return
         started = perf_counter()
         self.ratios.after_step(name, place)

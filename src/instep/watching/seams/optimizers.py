@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 class _Running:
     """A step that has begun. Optimizers that are made of others step those inside of it."""
 
+    __slots__ = (
+        "_version", "_witness", "backwards", "clears", "frame", "has_closure", "name", "optimizer",
+        "told",
+    )  # fmt: skip
+
     def __init__(
         self, optimizer: Optimizer, name: str, frame: FrameType, *, has_closure: bool
     ) -> None:
@@ -86,7 +91,9 @@ class _Steps:
         # Whether the closure did more than what a loop would have done before the step.
         folded = inside > 1 or (inside == 1 and step.backwards > 0 and cleared)
         closure = step.has_closure and folded
-        self._recorder.stepped(step.optimizer, scaler=self._seam.scaler, closure=closure)
+        self._recorder.stepped(
+            step.optimizer, scaler=self._seam.scaler, closure=closure, id_=step.name
+        )
 
 
 def install(seam: Seam) -> None:
