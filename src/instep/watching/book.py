@@ -169,6 +169,7 @@ class Book:
         weak = weakref.ref(thing)
         self._names[id(thing)] = (weak, id_)
         self._owners[id_] = weak
+        self._forget()
         return id_
 
     def is_named(self, thing: object) -> bool:
@@ -237,7 +238,8 @@ class Book:
             made.count += 1
             made.filled = made.filled or parameter.grad is not None
             if key not in known.optimizers:
-                known.optimizers.append(key)
+                # Of a model that gets a new optimizer again and again, the dead would add up.
+                known.optimizers = [k for k in known.optimizers if self._lives(k)] + [key]
         if unknown:
             self.find_models()
         self._changed()
@@ -259,6 +261,10 @@ class Book:
         """Say whether an optimizer is in the book."""
         made = self.optimizers.get(id(optimizer))
         return made is not None and made.weak() is optimizer
+
+    def _lives(self, key: int) -> bool:
+        made = self.optimizers.get(key)
+        return made is not None and made.weak() is not None
 
     def _take(self, parameter: Parameter, model: str | None, name: str) -> Held:
         known = Held(model, name, weak=weakref.ref(parameter))

@@ -171,7 +171,8 @@ class Job:
             self.voice.tell(finding)
 
     def _turned(self, kept: bool) -> None:  # noqa: FBT001  # called by the recorder alone
-        self._hook_models()
+        if self.book.fresh:
+            self._hook_models()
         self.judge.turned(kept)
         if self.voice is not None:
             self.voice.go_on()

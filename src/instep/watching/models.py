@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from instep.trace import Drawn, Forward, Mode, Rebound
+from instep.trace import Drawn, Forward, Mode, Rebound, here
 from instep.watching.facts import of_model
 
 if TYPE_CHECKING:
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
     from instep.trace import Place
     from instep.watching.recorder import Recorder
+
+
+_IN_A_CALL = 2
+"""Frames of the watcher between torch's own in the call of a model and what tells of it."""
 
 
 class Models:
@@ -33,10 +37,15 @@ class Models:
         id_ = recorder.book.model_of(model)
         if id_ is None:
             return
-        place = recorder.place()
+        place = here(recorder.skip, _IN_A_CALL)
         if id_ not in recorder.facts:
             self.introduce(id_, model)
-        if len(args) == 1 and not kwargs and not recorder.facts[id_].get("stateful"):
+        if (
+            self._pieces.has_batch
+            and len(args) == 1
+            and not kwargs
+            and not recorder.facts[id_].get("stateful")
+        ):
             self._cut(args[0], place)
         sync = vars(model).get("require_backward_grad_sync")  # a module without it looks long
         training = model.training
@@ -95,12 +104,15 @@ class Pieces:
 
     def __init__(self) -> None:
         self._loader: str | None = None
+        self.has_batch = False
+        """Some loader has given one."""
         self._parts: dict[tuple[int, Place | None], tuple[Any, set[int]]] = {}
         self._cutting: set[Place | None] = set()
 
     def batch(self, loader: str) -> None:
         """Forget the parts of the batch before."""
         self._loader = loader
+        self.has_batch = True
         self._parts.clear()
 
     def loader_of(self, given: Any, place: Place | None) -> str | None:

@@ -28,10 +28,27 @@ class _Witness:
         grad = None if parameter is None else parameter.grad
         return _NOTHING if grad is None else (id(grad), grad._version)  # noqa: SLF001
 
-    def is_moved(self) -> bool:
-        """Say whether the weight has changed since the backward."""
+    def change(self) -> Iterator[str]:
+        """Give what is not as it was seen, and see it as it is now."""
         parameter = self.weak()
-        return parameter is not None and parameter._version != self.weight  # noqa: SLF001
+        if self.fresh and parameter is not None and parameter._version != self.weight:  # noqa: SLF001
+            self.fresh = False
+            yield "weights"
+        now = self.now()
+        if now == self.seen:
+            return
+        held, self.holds = self.holds, now is not _NOTHING
+        self.seen = now
+        if now is _NOTHING:
+            if held:
+                yield "none"
+            return
+        grad = parameter.grad
+        if grad.device.type == "cpu" and not grad.is_sparse and not grad.any():
+            self.holds = False
+            yield "zeros"
+        else:
+            yield "edited"
 
 
 class Witnesses:
@@ -63,11 +80,13 @@ class Witnesses:
             if witness is None or not witness.holds:
                 # Where nothing is held yet, one that the losses do reach is the better witness.
                 witness = self._all[name] = _Witness(weak)
-            witness.seen = witness.now()
-            witness.holds = witness.fresh = witness.seen is not _NOTHING
             parameter = witness.weak()
+            grad = None
             if parameter is not None:
                 witness.weight = parameter._version  # noqa: SLF001
+                grad = parameter.grad
+            witness.seen = _NOTHING if grad is None else (id(grad), grad._version)  # noqa: SLF001
+            witness.holds = witness.fresh = grad is not None
 
     def touched(self, names: Iterable[str]) -> None:
         """Take note of a change that was told."""
@@ -81,37 +100,30 @@ class Witnesses:
         witness = self._all.get(name)
         if witness is not None:
             witness.fresh = False
-            self.touched((name,))
+            witness.seen = witness.now()
 
     def cleared(self, name: str) -> None:
         """Take note of a clear that was told."""
         witness = self._all.get(name)
         if witness is not None:
             witness.holds = witness.fresh = False
-            self.touched((name,))
+            witness.seen = witness.now()
 
     def forget(self, name: str) -> None:
         """Drop the witness of an optimizer that has died."""
         self._all.pop(name, None)
 
-    def changes(self) -> Iterator[tuple[str, str]]:
-        """Give what nobody has told: the optimizer, and "none", "zeros", "edited" or "weights"."""
+    def changes(self) -> list[tuple[str, str]]:
+        """Return what nobody has told: whose, and "none", "zeros", "edited" or "weights"."""
+        found = []
         for name, witness in self._all.items():
-            if witness.fresh and witness.is_moved():
-                witness.fresh = False
-                yield name, "weights"
-            now = witness.now()
-            if now == witness.seen:
-                continue
-            held, witness.holds = witness.holds, now is not _NOTHING
-            witness.seen = now
-            if now is _NOTHING:
-                if held:
-                    yield name, "none"
-                continue
-            grad = witness.weak().grad
-            if grad.device.type == "cpu" and not grad.is_sparse and not grad.any():
-                witness.holds = False
-                yield name, "zeros"
-            else:
-                yield name, "edited"
+            # Three times in every update, and nearly always for nothing: asked for in few words.
+            parameter = witness.weak()
+            if parameter is not None:
+                grad = parameter.grad
+                now = _NOTHING if grad is None else (id(grad), grad._version)  # noqa: SLF001
+                is_moved = witness.fresh and parameter._version != witness.weight  # noqa: SLF001
+                if now == witness.seen and not is_moved:
+                    continue
+            found += [(name, change) for change in witness.change()]
+        return found

@@ -26,7 +26,7 @@ def install(seam: Seam) -> None:
         try:  # as `seam.safely` does it, in less time: this is done at every backward
             given = args[1] if len(args) > 1 else kwargs.get("grad_tensors")
             # What begins with a gradient of the user's own is no loss that could be read.
-            before = recorder.before_backward(root if given is None else None)
+            before = recorder.backwards.before(root if given is None else None)
         except Exception as error:  # noqa: BLE001
             seam.fault(error)
         recorder.is_going_back = True
@@ -35,7 +35,7 @@ def install(seam: Seam) -> None:
         finally:
             recorder.is_going_back = False
         try:
-            recorder.after_backward(root, before)
+            recorder.backwards.after(root, before)
         except Exception as error:  # noqa: BLE001
             seam.fault(error)
         return done
