@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from instep.rules.accumulation import fact, is_close, is_sum, quoted, updates
+from instep.rules.accumulation import fact, is_close, is_sum, quoted, size_of, updates
 from instep.rules.finding import Severity
 from instep.rules.reading import distinct
 from instep.rules.view import report
@@ -81,7 +81,7 @@ def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
         for backward in window.kept
         if fact(view, backward, "ragged") and not is_sum(view, backward)
     ]
-    size = window.micro_batches
+    size = size_of(view, window)
     if size < 2 or len(ragged) < 2 or not is_close(window.factor_sum, len(window.kept) / size):
         return None
     if not all(is_close(backward.factor, ragged[0].factor or 0.0) for backward in ragged):

@@ -26,6 +26,7 @@ from instep.rules.accumulation import (
     is_mixed,
     is_sum,
     judged,
+    micro_batches_of_loader,
     pieces,
     quoted,
     sizes,
@@ -104,6 +105,8 @@ def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
     noun = "micro-batch" if step.every or not pieces(window) else "piece"
     backward = window.kept[0]
     given = "" if step.every_is_literal else f"with {counted(size, noun)} in a window, "
+    if severity is Severity.INFO:
+        given = f"if its {size} backwards are for {size} micro-batches, and not for several tasks, "
     return report(
         sys.modules[__name__],
         backward,
@@ -125,6 +128,8 @@ def _is_mean(view: View, window: WindowRecord) -> bool:
 
 def _size(view: View, window: WindowRecord, step: Step) -> tuple[int, Severity] | None:
     """Return the micro-batches that were surely meant as one window, and how sure that is."""
+    if view.facts.get("job", {}).get("source") == "watch":
+        return _watched_size(view, window, step)
     found = sizes(window)
     if step.every is not None and step.every > 1:
         size = step.every if step.every in found else max(found, default=0)
@@ -134,6 +139,19 @@ def _size(view: View, window: WindowRecord, step: Step) -> tuple[int, Severity] 
         size = window.micro_batches
         return (size, Severity.WARNING) if size > 1 and size == len(drawn) else None
     return None
+
+
+def _watched_size(
+    view: View, window: WindowRecord, step: Step
+) -> tuple[int, Severity] | None:
+    """Return the same of a running job, where a backward may be one of many losses of a batch."""
+    if step.every is None or step.every < 2:
+        return None
+    size = micro_batches_of_loader(view, window)
+    if size is None:  # no loader says whether these are batches, tasks or scales
+        size = window.micro_batches
+        return (size, Severity.INFO) if size > 1 else None
+    return (size, Severity.ERROR) if size > 1 else None
 
 
 def _is_undivided(view: View, window: WindowRecord) -> bool:

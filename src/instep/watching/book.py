@@ -65,6 +65,8 @@ class Maker:
     """Of its parameters."""
     filled: bool = False
     """Gradients were in them when it was made, or when the watcher came: nobody has told whose."""
+    inherits: Any = None
+    """A gradient that the step of an optimizer before it has used."""
 
 
 @dataclass(frozen=True)
@@ -242,6 +244,11 @@ class Book:
             self.find_models()
         self._changed()
 
+    def disinherit(self) -> None:
+        """Take note that gradients were cleared by hand, whosever they were."""
+        for made in self.optimizers.values():
+            made.inherits = None
+
     def core(self, optimizer: Optimizer) -> Optimizer:
         """Return what an optimizer stands for: itself, unless it wraps another one."""
         known = self._cores.get(id(optimizer))
@@ -348,6 +355,14 @@ class Book:
                 getattr(h.parameter, "grad", None) is None for h in self.of_optimizer(optimizer)
             )
         )
+
+    def is_blank(self, name: str) -> bool:
+        """Say whether all gradients of an optimizer are zeros, if it is still there."""
+        alive = (made.weak() for made in self.optimizers.values())
+        optimizer = next((one for one in alive if one is not None and self.met(one) == name), None)
+        held = [] if optimizer is None else self.of_optimizer(optimizer)
+        grads = (getattr(each.parameter, "grad", None) for each in held)
+        return not any(grad is not None and (grad.is_sparse or grad.any()) for grad in grads)
 
     def _changed(self) -> None:
         """Drop what was looked up: there is something new."""

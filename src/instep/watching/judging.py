@@ -7,10 +7,11 @@ from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from instep.rules.accumulation import size_of
 from instep.rules.registry import watched
 from instep.rules.verdict import judge_all
 from instep.rules.view import View
-from instep.trace import Created, Step, Trace, windows
+from instep.trace import Created, Step, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -89,9 +90,10 @@ class Judge:
 def settled(events: Iterable[Event], gauges: Iterable[Event], *, is_over: bool = True) -> Trace:
     """Return a trace that the rules can read: gates by their usual size, gauges at the end."""
     events = list(events)
+    view = View(Trace(events))
     usual = {
-        name: _usual([window.micro_batches for window in each if window.closed_by == "step"])
-        for name, each in windows(events).items()
+        name: _usual([size_of(view, window) for window in each if window.closed_by == "step"])
+        for name, each in view.windows.items()
     }
     trace = Trace()
     for event in events:
