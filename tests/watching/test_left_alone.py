@@ -210,3 +210,15 @@ for epoch in range(3):
         optimizer.step()
 """
     assert found(run(HEAD + SGD + source)) == []
+
+
+def test_what_clipping_makes_of_a_sum():
+    source = TWO.replace("            optimizer.step()", "            {}\n            optimizer.step()")
+    clip = "nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+    [finding] = [each for each in run(HEAD + source.format(clip)).findings if each.code == "INS201"]
+    assert finding.message.endswith(
+        "is 2 times that of the mean over 2 micro-batches, and clipping it to 1 is like clipping "
+        "the mean to 0.5."
+    )
+    [finding] = run(HEAD + source.format(clip.replace("1.0", "float('inf')"))).findings
+    assert "clip" not in finding.message

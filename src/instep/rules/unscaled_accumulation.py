@@ -37,10 +37,10 @@ from instep.rules.finding import Severity
 from instep.rules.losses import divided
 from instep.rules.mending import evidence, offer, step_statement
 from instep.rules.patches import are_pieces
-from instep.rules.reading import distinct
+from instep.rules.reading import distinct, only_measures
 from instep.rules.view import report
 from instep.rules.window_mends import window_size
-from instep.trace import Backward, Zero
+from instep.trace import Backward, Clip, Zero
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,11 +110,22 @@ def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
     return report(
         sys.modules[__name__],
         backward,
-        f"{given}the update of {quoted([window.optimizer])} is {size} times that of the mean over "
-        f"{counted(size, noun)}.",
+        f"{given}{_says(window, size, noun)}.",
         severity=severity,
         related=[(step, "stepped here")],
         evidence=[*window.kept[1:], step, *window.of(Zero)],
+    )
+
+
+def _says(window: WindowRecord, size: int, noun: str) -> str:
+    name, of_mean = quoted([window.optimizer]), f"that of the mean over {counted(size, noun)}"
+    limit = next((clip.limit for clip in window.of(Clip) if not only_measures(clip)), None)
+    if limit is None:
+        return f"the update of {name} is {size} times {of_mean}"
+    # Where the clip sets in, the update is as long as it would be, and sets in too early.
+    return (
+        f"the gradient of {name} is {size} times {of_mean}, and clipping it to {limit:g} is like "
+        f"clipping the mean to {limit / size:.3g}"
     )
 
 
