@@ -222,3 +222,20 @@ def test_what_clipping_makes_of_a_sum():
     )
     [finding] = run(HEAD + source.format(clip.replace("1.0", "float('inf')"))).findings
     assert "clip" not in finding.message
+
+
+def test_numbers_of_means_that_differ():
+    source = """\
+for epoch in range(3):
+    for index, (x, y) in enumerate(batches()):
+        y[: index % 2 * 3] = -100
+        F.cross_entropy(model(x), y).div(2).backward()
+        if index % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+    [finding] = run(HEAD + SGD + source).findings
+    assert finding.code == "INS203"
+    assert finding.message.endswith(
+        "(1 and 4 in one window: an item of the smaller counts 4 times as much)."
+    )
