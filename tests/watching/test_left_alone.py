@@ -74,7 +74,9 @@ def test_losses_of_one_batch_are_meant_to_be_added_up(source):
     assert found(run(HEAD + source)) == []
 
 
-CUT = SGD + """\
+CUT = (
+    SGD
+    + """\
 for epoch in range(3):
     for x, y in batches():
         optimizer.zero_grad()
@@ -82,7 +84,10 @@ for epoch in range(3):
             F.cross_entropy(model(some), goals).backward()
         optimizer.step()
 """
-AHEAD = SGD + """\
+)
+AHEAD = (
+    SGD
+    + """\
 for epoch in range(3):
     feed = iter(batches())
     for update in range(4):
@@ -92,7 +97,10 @@ for epoch in range(3):
             F.cross_entropy(model(x), y).backward()
         optimizer.step()
 """
-TWO = SGD + """\
+)
+TWO = (
+    SGD
+    + """\
 for epoch in range(3):
     for index, (x, y) in enumerate(batches()):
         for scale in (1.0, 0.5, 0.25):
@@ -101,6 +109,7 @@ for epoch in range(3):
             optimizer.step()
             optimizer.zero_grad()
 """
+)
 
 
 @pytest.mark.parametrize(("source", "times"), [(CUT, 2), (AHEAD, 4), (TWO, 2)])
@@ -149,7 +158,9 @@ def test_gradients_that_are_not_handed_on():
     assert [finding.code for finding in job.findings] == ["INS502"]
 
 
-GATE = SGD + """\
+GATE = (
+    SGD
+    + """\
 for epoch in range(5):
     for x, y in batches():
         {before}
@@ -160,6 +171,7 @@ for epoch in range(5):
         optimizer.step()
         {after}
 """
+)
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -170,7 +182,9 @@ def test_a_gate_on_the_loss(moment):
 
 def test_a_gate_behind_which_the_clear_is_left_out_as_well():
     source = HEAD + GATE.format(before="", gated="optimizer.zero_grad()", after="")
-    assert found(run(source)) == [("INS104", source.splitlines().index("        optimizer.step()") + 1)]
+    assert found(run(source)) == [
+        ("INS104", source.splitlines().index("        optimizer.step()") + 1)
+    ]
 
 
 @pytest.mark.parametrize("where", ["fit()", "model = fit()"])
@@ -213,7 +227,9 @@ for epoch in range(3):
 
 
 def test_what_clipping_makes_of_a_sum():
-    source = TWO.replace("            optimizer.step()", "            {}\n            optimizer.step()")
+    source = TWO.replace(
+        "            optimizer.step()", "            {}\n            optimizer.step()"
+    )
     clip = "nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
     [finding] = [each for each in run(HEAD + source.format(clip)).findings if each.code == "INS201"]
     assert finding.message.endswith(

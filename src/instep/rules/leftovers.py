@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from instep.rules.accumulation import judged, quoted, used_by_others
@@ -100,36 +100,16 @@ def _of_others(view: View, optimizer: str) -> Iterator[Leftover]:
     generator has stepped, that backward has done its work. A sum of both losses may be meant only
     if they are there for one step, so anything else is left alone.
     """
-    others = used_by_others(view, optimizer)
-    found: list[tuple[Backward, Backward, Step]] = []
-    left: Backward | None = None  # of another one, in the gradients of this one
-    own: Backward | None = None
-    used = unknown = False
+    walk = _Walk(optimizer, used_by_others(view, optimizer))
     for event in view.events:
-        touched = event.touches()
-        match event:
-            case Step() if event.optimizer == optimizer:
-                if left is not None and own is None and not unknown:
-                    return  # it is trained on that loss, too
-                if left is not None and own is not None and used and not unknown:
-                    found.append((left, own, event))
-                left, own, used = left if own is None else None, None, False
-            case Step() if left is not None and event.optimizer in (left.optimizers or ()):
-                used = True
-            case _ if touched is None or optimizer not in touched:
-                continue
-            case Zero() if event.complete:
-                left, own, used, unknown = None, None, False, False
-            case Zero() | GradEdited() | Opaque():
-                unknown = True
-            case Backward() if id(event) in others and own is None:
-                left, used = event, False
-            case Backward() if event.optimizers == (optimizer,) and used:
-                own = own or event
-            case Backward():
-                unknown = True
-    if len(found) >= _SURE and _are_apart(view, optimizer, found[0][0]):
-        left, own, step = found[0]
+        if isinstance(event, Step):
+            walk.step(event)
+        elif optimizer in (event.touches() or ()):
+            walk.take(event)
+    if walk.is_meant or len(walk.found) < _SURE:
+        return
+    left, own, step = walk.found[0]
+    if _are_apart(view, optimizer, left):
         makers = quoted(name for name in left.optimizers or () if name != optimizer)
         yield Leftover(
             own,
@@ -139,6 +119,49 @@ def _of_others(view: View, optimizer: str) -> Iterator[Leftover]:
             step,
             left,
         )
+
+
+@dataclass(slots=True)
+class _Walk:
+    """What is in the gradients of one optimizer, from event to event."""
+
+    optimizer: str
+    others: frozenset[int]
+    """The `id` of backwards that steps of other optimizers have used."""
+    left: Backward | None = None
+    """Of another optimizer."""
+    own: Backward | None = None
+    """After it, when the other one had stepped."""
+    is_used: bool = False
+    is_known: bool = True
+    is_meant: bool = False
+    """It was stepped with nothing but the loss of another one: it is trained on that, too."""
+    found: list[tuple[Backward, Backward, Step]] = field(default_factory=list)
+
+    def step(self, step: Step) -> None:
+        if step.optimizer != self.optimizer:
+            mine = () if self.left is None else self.left.optimizers or ()
+            self.is_used = self.is_used or step.optimizer in mine
+            return
+        if self.left is not None and self.own is not None and self.is_known:
+            self.found.append((self.left, self.own, step))
+        elif self.left is not None and self.own is None and self.is_known:
+            self.is_meant = True
+        # What is left in them now is used: that it stays is told of as such.
+        self.left, self.own, self.is_used, self.is_known = None, None, False, False
+
+    def take(self, event: Event) -> None:
+        match event:
+            case Zero() if event.complete:
+                self.left, self.own, self.is_used, self.is_known = None, None, False, True
+            case Zero() | GradEdited() | Opaque():
+                self.is_known = False
+            case Backward() if id(event) in self.others and self.own is None:
+                self.left, self.is_used = event, False
+            case Backward() if event.optimizers == (self.optimizer,) and self.is_used:
+                self.own = self.own or event
+            case Backward():
+                self.is_known = False  # of both, or of its own before the other one's
 
 
 def _are_apart(view: View, optimizer: str, backward: Backward) -> bool:

@@ -103,7 +103,9 @@ def _is_gated(view: View, windows: tuple[WindowRecord, ...], window: WindowRecor
     if view.facts.get("job", {}).get("source") != "watch" or not any(map(clears, window.events)):
         return False
     place = window.steps[-1].place
-    return any(other.backwards and other.steps and other.steps[-1].place == place for other in windows)
+    return any(
+        other.backwards and other.steps and other.steps[-1].place == place for other in windows
+    )
 
 
 def _is_forgotten(view: View, windows: tuple[WindowRecord, ...]) -> bool:

@@ -152,9 +152,7 @@ def _size(view: View, window: WindowRecord, step: Step) -> tuple[int, Severity] 
     return None
 
 
-def _watched_size(
-    view: View, window: WindowRecord, step: Step
-) -> tuple[int, Severity] | None:
+def _watched_size(view: View, window: WindowRecord, step: Step) -> tuple[int, Severity] | None:
     """Return the same of a running job, where a backward may be one of many losses of a batch."""
     if step.every is None or step.every < 2:
         return None

@@ -51,7 +51,8 @@ class ByHand:
         """See what was done since the last backward."""
         if self._looks > _LOOKS or not isinstance(root, torch.Tensor):
             return
-        if self._leaf is None or self._leaf() is None:
+        leaf = None if self._leaf is None else self._leaf()
+        if leaf is None:
             self._looks += 1
             found = _leaf(root.grad_fn)
             is_free = found is not None and not self._is_held(found)
@@ -65,11 +66,11 @@ class ByHand:
             self._looks += 1
             return
         weight, grad = self._before
-        moved = sliced(self._leaf(), _SLICE) - weight
+        moved = sliced(leaf, _SLICE) - weight
         along = (moved * grad).sum() / (grad * grad).sum()
         rest = (moved - along * grad).norm() / moved.norm()
         # `grad.data.zero_()` is not counted by PyTorch, and clears all the same.
-        is_kept = (sliced(self._leaf().grad, _SLICE) == grad).all().to(rest.dtype)
+        is_kept = (sliced(leaf.grad, _SLICE) == grad).all().to(rest.dtype)
         self._waiting.append(Later(torch.stack([along, rest, is_kept])))
 
     def after_backward(self, place: Place | None) -> None:
@@ -97,9 +98,10 @@ class ByHand:
     def _is_untouched(self) -> bool:
         """Say whether the gradient is as the last backward has left it."""
         leaf = None if self._leaf is None else self._leaf()
-        grad = None if leaf is None else leaf.grad
-        known = None if self._grad is None else self._grad()
-        return grad is not None and grad is known and bool(grad._version == self._version)  # noqa: SLF001
+        grad: Any = None if leaf is None else leaf.grad
+        if grad is None or self._grad is None or self._grad() is not grad:
+            return False
+        return bool(grad._version == self._version)  # noqa: SLF001
 
 
 def _leaf(node: Any) -> Tensor | None:

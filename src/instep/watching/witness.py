@@ -156,10 +156,10 @@ class Witnesses:
                 yield name, "weights"
             now = witness.now()
             if now == witness.seen:
-                if goes_back and witness.used and witness.holds:
-                    if witness.is_blank(partial(self._is_blank, name)):
-                        witness.holds = False
-                        yield name, "zeros"
+                suspect = goes_back and witness.used and witness.holds
+                if suspect and witness.is_blank(partial(self._is_blank, name)):
+                    witness.holds = False
+                    yield name, "zeros"
                 continue
             held, witness.holds = witness.holds, now is not _NOTHING
             witness.seen = now
