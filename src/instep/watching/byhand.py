@@ -98,10 +98,11 @@ class ByHand:
     def _is_untouched(self) -> bool:
         """Say whether the gradient is as the last backward has left it."""
         leaf = None if self._leaf is None else self._leaf()
-        grad: Any = None if leaf is None else leaf.grad
-        if grad is None or self._grad is None or self._grad() is not grad:
+        grad = None if leaf is None else leaf.grad
+        known = None if self._grad is None else self._grad()
+        if grad is None or known is None or grad is not known:
             return False
-        return bool(grad._version == self._version)  # noqa: SLF001
+        return bool(known._version == self._version)  # noqa: SLF001
 
 
 def _leaf(node: Any) -> Tensor | None:
