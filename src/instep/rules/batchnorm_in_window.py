@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from instep.rules.accumulation import counted, quoted, updates
+from instep.rules.accumulation import counted, quoted, size_of, updates
 from instep.rules.finding import Severity
 from instep.rules.reading import distinct, is_part, names, sure_size
 from instep.rules.view import report, spelled
@@ -73,7 +73,7 @@ def judge(view: View) -> Iterator[Finding]:
         for optimizer, windows in view.windows.items()
         if not view.is_opaque(optimizer)
         for window, step in updates(windows)
-        if window.micro_batches > 1
+        if size_of(view, window) > 1
         for finding in _findings(view, window, step)
     )
 

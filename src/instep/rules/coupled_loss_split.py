@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from instep.rules.accumulation import fact, quoted, updates
+from instep.rules.accumulation import fact, quoted, size_of, updates
 from instep.rules.finding import Severity
 from instep.rules.reading import distinct
 from instep.rules.view import report
@@ -79,7 +79,7 @@ def judge(view: View) -> Iterator[Finding]:
         for optimizer, windows in view.windows.items()
         if not view.is_opaque(optimizer)
         for window, step in updates(windows)
-        if window.micro_batches > 1
+        if size_of(view, window) > 1
     )
 
 

@@ -80,7 +80,7 @@ class Backwards:
     def before(self, root: Any) -> _Before | None:
         """Read a loss before its graph is freed."""
         recorder = self._recorder
-        recorder.noticed()
+        recorder.noticed(goes_back=True)
         node = root.grad_fn if isinstance(root, torch.Tensor) else None
         if node is None:
             return None
@@ -115,7 +115,7 @@ class Backwards:
             told is not None
             and told.place is place
             and told.is_again(touched, reading, scaler)
-            and (told.ragged or not recorder.losses.differs(told.loss, reading.items))
+            and (told.ragged or not recorder.losses.differs(told.loss, reading.items, place))
         ):
             recorder.tell(told.event)
         else:

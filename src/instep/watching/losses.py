@@ -55,7 +55,7 @@ class Losses:
             said = spelled(root, self._recorder.book.skip) or "loss"
             id_ = self._names[place] = f"{said}@{place}" if said in facts else said
         before = self._told.get(id_)
-        ragged = (before is not None and before[2]) or self.differs(id_, reading.items)
+        ragged = (before is not None and before[2]) or self.differs(id_, reading.items, place)
         reduction = None if reading.masked and not ragged else reading.reduction
         # Not every reading looks for it: once it was seen, it stays.
         coupled = reading.coupled or (before is not None and before[3])
@@ -81,7 +81,7 @@ class Losses:
             return reading._replace(parts=None, reduction=None)
         return reading
 
-    def differs(self, id_: str, items: Any) -> bool:
+    def differs(self, id_: str, items: Any, place: Place | None) -> bool:
         """Say whether a loss is a mean of more or fewer items than before in its window."""
         if items is None:
             return False
@@ -90,7 +90,15 @@ class Losses:
         if first is items:
             return False
         one, other = _plain(first), _plain(items)
-        return one is not None and other is not None and one != other
+        if one is None or other is None or one == other:
+            return False
+        few, many = sorted((one, other))
+        if few > 0:
+            self._recorder.sampler.gauges.show(
+                "items-differ", None, many / few, unit="times", subject=f"{few:g} and {many:g}",
+                place=place,
+            )  # fmt: skip
+        return True
 
     def window_closed(self) -> None:
         """Forget the items of a window."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from instep.trace import (
+    WEIGHTS_MOVED,
     Called,
     Clip,
     Created,
@@ -58,7 +59,7 @@ class Recorder:
         self.series = series
         self._opened = series.opened
         self.sampler = sampler
-        self.witnesses = Witnesses()
+        self.witnesses = Witnesses(book.is_blank)
         self.models = Models(self)
         self.turned: Callable[[bool], None] = lambda _: None
         """Called after every step, with whether it brought something new."""
@@ -161,11 +162,14 @@ class Recorder:
             self.witnesses.meet(id_, held[0].weak)
         made = self.book.optimizers[id(optimizer)]
         kind, groups = type(optimizer).__name__, len(optimizer.param_groups)
-        self.fact(
-            id_, "optimizer", made.place, type=kind, models=models, groups=groups, written=True
-        )
+        inherits = made.inherits is not None and made.inherits.is_added_to()
+        facts: dict[str, Fact] = {"inherits": True} if inherits else {}
+        facts |= {"type": kind, "models": models, "groups": groups, "written": True}
+        self.fact(id_, "optimizer", made.place, **facts)
         if made.filled:
             made.filled = False
+            if inherits:
+                return
             self.add(("edited", id_), lambda: GradEdited((id_,)))
 
     def zeroed(self, optimizer: Optimizer, *, set_to_none: bool) -> None:
@@ -212,7 +216,7 @@ class Recorder:
             self.opaque(optimizers, f"{what} in a backward")
         return self.is_going_back
 
-    def noticed(self) -> None:
+    def noticed(self, *, goes_back: bool = False) -> None:
         """Tell what was done to gradients since the last event, by hand or out of sight."""
         if self.book.grown:
             # A backward that nobody has told of.
@@ -221,13 +225,14 @@ class Recorder:
             touched = self.book.touched(tuple(map(id, grown)), grown)
             if touched.optimizers:
                 self.opaque(touched.optimizers, "a backward that is compiled, or not over yet")
-        for id_, change in self.witnesses.changes():
+        for id_, change in self.witnesses.changes(goes_back=goes_back):
             if change == "weights":
-                self.opaque((id_,), "weights changed between a backward and its step")
+                self.opaque((id_,), WEIGHTS_MOVED)
             elif change == "edited":
                 self.add(("edited", id_), lambda id_=id_: GradEdited((id_,)))  # type: ignore[misc]
             else:
                 none = change == "none"
+                self.book.disinherit()
                 self.since.pop(id_, None)
                 self.clears[id_] += 1
                 self.add(

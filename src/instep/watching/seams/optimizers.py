@@ -105,7 +105,10 @@ def install(seam: Seam) -> None:
         done = original(self, group)
         with seam.safely():
             parameters = self.param_groups[-1]["params"]
+            used = recorder.witnesses.used(parameters)
             recorder.book.take_group(self, parameters, recorder.place())
+            if used is not None:
+                recorder.book.optimizers[id(self)].inherits = used
             recorder.regrouped(self)
         return done
 
