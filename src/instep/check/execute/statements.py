@@ -65,7 +65,8 @@ def _average(
     m: Machine, node: ast.Assign, target: ast.Name, value: ast.BinOp, new: Value, *, scope: Scope
 ) -> None:
     """Take note of `average = 0.9 * average + 0.1 * loss`: it holds every loss there was."""
-    if not isinstance(unify(new), Tensor) or target.id not in scope.names:
+    total = unify(new)
+    if not isinstance(total, Tensor) or not total.graph or target.id not in scope.names:
         return
     names = {part.id for part in ast.walk(value) if isinstance(part, ast.Name)}
     if target.id in names:
@@ -131,6 +132,9 @@ def _accumulate(
     added = unify(value)
     if isinstance(added, Tensor) and added.graph:
         _keep(m, node, target, added, new, scope=scope)
+        total = unify(new)
+        if node in m.itemwise and isinstance(total, Tensor):
+            total.itemwise = True
     if isinstance(new, int) and not isinstance(new, bool):
         new = Tick(new)
     _rebind(m, target, new, scope)
@@ -141,17 +145,24 @@ def _keep(
 ) -> None:
     """Take note of a loss that becomes a part of something older."""
     spelled = scope.module.spelled(target)
-    owner = scope.elsewhere.get(spelled, scope)
+    owner = _owner(target, spelled, scope)
     m.note(
         "kept", node, scope, tensor=added, into=unify(new), name=spelled, owner=owner,
         born=owner.assigned.get(spelled, -1), loops=tuple(m.loops),
     )  # fmt: skip
 
 
+def _owner(target: ast.expr, spelled: str, scope: Scope) -> Scope:
+    """Return the scope that knows when a target was assigned."""
+    if isinstance(target, ast.Attribute):
+        return scope.top()
+    return scope.elsewhere.get(spelled, scope)
+
+
 def _rebind(m: Machine, target: ast.expr, value: Value, scope: Scope) -> None:
     """Assign without saying that the name was made in this iteration: it carries what it had."""
     spelled = scope.module.spelled(target)
-    owner = scope.elsewhere.get(spelled, scope)
+    owner = _owner(target, spelled, scope)
     before = owner.assigned.get(spelled)
     assignment.assign(m, target, value, scope)
     if before is not None:
