@@ -117,6 +117,11 @@ def test_every_total_of_a_loop_is_kept():
     ]
 
 
+def test_a_total_without_a_graph_keeps_nothing():
+    source = PARTS.replace("    total +=", "    with torch.no_grad():\n      total +=")
+    assert ("loss_kept", "total") not in once(source, "loss_kept")
+
+
 def test_a_part_that_never_goes_backward_is_not_kept():
     assert ("loss_kept", "two_total") not in once(PARTS.replace("one + two", "one"), "loss_kept")
 

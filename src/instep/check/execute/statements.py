@@ -65,8 +65,7 @@ def _average(
     m: Machine, node: ast.Assign, target: ast.Name, value: ast.BinOp, new: Value, *, scope: Scope
 ) -> None:
     """Take note of `average = 0.9 * average + 0.1 * loss`: it holds every loss there was."""
-    total = unify(new)
-    if not isinstance(total, Tensor) or not total.graph or target.id not in scope.names:
+    if not isinstance(unify(new), Tensor) or target.id not in scope.names:
         return
     names = {part.id for part in ast.walk(value) if isinstance(part, ast.Name)}
     if target.id in names:
@@ -143,11 +142,14 @@ def _accumulate(
 def _keep(
     m: Machine, node: ast.stmt, target: ast.expr, added: Tensor, new: Value, *, scope: Scope
 ) -> None:
-    """Take note of a loss that becomes a part of something older."""
+    """Take note of a loss that becomes a part of something older, together with its graph."""
+    total = unify(new)
+    if isinstance(total, Tensor) and not total.graph:
+        return
     spelled = scope.module.spelled(target)
     owner = _owner(target, spelled, scope)
     m.note(
-        "kept", node, scope, tensor=added, into=unify(new), name=spelled, owner=owner,
+        "kept", node, scope, tensor=added, into=total, name=spelled, owner=owner,
         born=owner.assigned.get(spelled, -1), loops=tuple(m.loops),
     )  # fmt: skip
 
