@@ -11,7 +11,7 @@ from instep.check.execute.definitions import Function
 from instep.check.execute.roles import NO_GRAD, last
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Grad, Net
-from instep.check.execute.values import Context, ListValue, Ref, Tick, Unknown, unify
+from instep.check.execute.values import ARRAY, Context, ListValue, Ref, Tick, Unknown, unify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,7 +144,7 @@ def _keep(
 ) -> None:
     """Take note of a loss that becomes a part of something older, together with its graph."""
     total = unify(new)
-    if isinstance(total, Tensor) and not total.graph:
+    if (isinstance(total, Tensor) and not total.graph) or _is_number(m, target, scope):
         return
     spelled = scope.module.spelled(target)
     owner = _owner(target, spelled, scope)
@@ -152,6 +152,14 @@ def _keep(
         "kept", node, scope, tensor=added, into=total, name=spelled, owner=owner,
         born=owner.assigned.get(spelled, -1), loops=tuple(m.loops),
     )  # fmt: skip
+
+
+def _is_number(m: Machine, target: ast.expr, scope: Scope) -> bool:
+    """Say whether a target is an element of an array, which holds no graph."""
+    if not isinstance(target, ast.Subscript) or not isinstance(target.value, ast.Name):
+        return False
+    whole = m.lookup(target.value.id, scope)
+    return isinstance(whole, Unknown) and ARRAY in whole.attrs
 
 
 def _owner(target: ast.expr, spelled: str, scope: Scope) -> Scope:
