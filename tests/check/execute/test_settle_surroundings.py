@@ -122,6 +122,22 @@ def test_a_total_without_a_graph_keeps_nothing():
     assert ("loss_kept", "total") not in once(source, "loss_kept")
 
 
+def test_what_a_window_keeps_is_gone_with_the_update():
+    source = """
+def update(model, optimizer, pieces):
+    total = 0
+    for x in pieces:
+        loss = model(x).sum()
+        (loss / 4).backward()
+        total += loss
+    optimizer.step()
+    return float(total)
+"""
+    assert once(source, "loss_kept") == []
+    inside = source.replace("    optimizer.step()", "        optimizer.step()")
+    assert once(inside, "loss_kept") == [("loss_kept", "total")]
+
+
 def test_a_part_that_never_goes_backward_is_not_kept():
     assert ("loss_kept", "two_total") not in once(PARTS.replace("one + two", "one"), "loss_kept")
 

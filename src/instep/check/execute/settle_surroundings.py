@@ -101,6 +101,8 @@ def _kept(
     loop = next((loop for loop in reversed(loops) if loop.is_batches()), None)
     if loop is None or born > loop.start or not tensor.graph or tensor.nets == frozenset():
         return None
+    if loop.kind != "loader" and not loop.steps:
+        return None  # it is a window, and what it keeps is gone with the update
     if isinstance(into, ListValue) and loop in into.emptied:
         return None
     m = s.m
