@@ -10,8 +10,9 @@ clipping, the weight decay's balance or the first steps.
 `loss = loss / accumulation_steps`. If they differ in size (padded tokens, a short last batch),
 divide a sum of losses by the number of items in the whole window instead.
 
-**When it is fine.** If the loss is a sum and not a mean, if the gradients are divided before the
-step, or if the sum is what you want and the learning rate was chosen for it.
+**When it is fine.** If the loss is a sum and not a mean, also one that a loop adds up item by item,
+if the gradients are divided before the step, or if the sum is what you want and the learning rate
+was chosen for it.
 """
 
 from __future__ import annotations
