@@ -183,7 +183,7 @@ class Book:
     def find_models(self) -> None:
         """Look for models that are alive: those that are no part of another one."""
         started = thread_time()
-        if self._searched > max(_FREE, _SHARE * (started - self._began)):
+        if self._searched > max(_FREE, _SHARE * (perf_counter() - self._began)):
             return  # whoever makes models all the time does without their names
         modules = [thing for thing in gc.get_objects() if _is_module(thing)]
         inside = {id(part) for module in modules for part in module._modules.values()}  # noqa: SLF001

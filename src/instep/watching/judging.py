@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SHARE = 0.02
 """Of the job's time that judging may take, after its beginning."""
-_FREE = 1.0
+_FREE = 2.0
 """Seconds of judging that every job may have."""
 
 
