@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from instep.engine.checks import count_of
+from instep.engine.declare import LOSS
 from instep.engine.function import read_result, run_pieces
 from instep.engine.replay import Kept
 from instep.engine.statistics import BatchNormMode, Statistics, mode_of
@@ -129,10 +130,12 @@ class Form:
 def _backward_at_once(window: Window, lane: Lane, loss: Any, items: Any) -> None:
     """Backpropagate all terms together: this is the window's only backward, so its counts are all.
 
-    Reads counts that are on a device, if there are several.
+    Reads the counts of several terms from their device.
     """
-    if isinstance(loss, Mapping) and isinstance(items, Mapping):
+    if isinstance(items, Mapping):
         lane.totals = {name: float(count_of(count)) for name, count in items.items()}
+    elif not isinstance(count := count_of(items), Tensor):
+        lane.totals = {LOSS: count}
     window.backward(loss, items=items, optimizer=lane.name)
 
 
