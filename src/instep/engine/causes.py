@@ -64,10 +64,10 @@ ENCODE = Cause(
     "move what looks at all samples (a mean over the batch, a similarity) into loss_fn.",
     "two-pass",
 )
-FORWARD_ONLY = Cause(
+ESTIMATED = Cause(
     "batchnorm",
-    "BatchNorm uses the statistics of the whole batch as constants, so that the gradient lacks "
-    "what flows through them.",
+    "BatchNorm uses the statistics of the whole batch, but how the loss depends on them is "
+    "estimated from each piece: the forward is the whole batch's, the gradient is near it.",
     'pass batchnorm="exact", or put the layers into eval mode.',
     "batchnorm",
 )
@@ -75,7 +75,7 @@ BY_PIECE = Cause(
     "batchnorm",
     "BatchNorm in training mode normalises by the statistics of a piece; with these layers in eval "
     "mode the split changes nothing.",
-    'pass batchnorm="exact" (or "window": the same forward, not the whole gradient), put the '
+    'pass batchnorm="exact" (or "window": the same forward, a gradient near it), put the '
     "layers into eval mode, or use GroupNorm.",
     "batchnorm",
 )

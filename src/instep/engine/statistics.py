@@ -2,11 +2,13 @@
 
 One pass over the whole batch without a graph records the mean and variance that each layer
 normalises by, and updates running statistics once, as plain PyTorch does. The pieces then use what
-was recorded. As constants ("window"): the forward is the whole batch's, and its gradient lacks
-what flows through the statistics. As variables ("exact"): with s = S(parameters, s) the statistics
-and λ = dL/ds, the missing part is λ · dS/d(parameters), a sum over samples and so over pieces.
-Statistics depend on those of earlier layers only, so repeating λ ← ∂L/∂s + λ · ∂S/∂s from 0 arrives
-after as many rounds as there are layers.
+was recorded, so that their forward is the whole batch's. Its gradient flows through the statistics,
+too. "window" estimates that part from each piece, as if what the piece tells about the statistics
+were all; as constants they would give a gradient several times as far from the true one. "exact"
+takes the statistics as variables: with s = S(parameters, s) and λ = dL/ds the part is
+λ · dS/d(parameters), a sum over samples and so over pieces. Statistics depend on those of earlier
+layers only, so repeating λ ← ∂L/∂s + λ · ∂S/∂s from 0 arrives after as many rounds as there are
+layers.
 """
 
 from __future__ import annotations
@@ -200,8 +202,8 @@ def mode_of(batchnorm: object) -> BatchNormMode:
 
 
 def _recorder(found: Mapping[nn.Module, list[Record]]) -> Callable[..., None]:
-    def record(layer: nn.Module, args: tuple[Any, ...]) -> None:
-        x = _wide(args[0])
+    def record(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        x = _wide(_input(args, kwargs))
         dims = _dims(x)
         variance, mean = torch.var_mean(x, dims, correction=0)
         found[layer].append(Record(mean, variance, x.numel() // x.shape[1]))
@@ -211,18 +213,23 @@ def _recorder(found: Mapping[nn.Module, list[Record]]) -> Callable[..., None]:
 
 def _frozen(
     waiting: Mapping[nn.Module, Iterator[Record]],
-) -> tuple[Callable[..., None], Callable[..., None]]:
+) -> tuple[Callable[..., Any], Callable[..., None]]:
     """Return hooks that make a layer evaluate with what was recorded in place of its buffers."""
     held: dict[nn.Module, tuple[bool, Tensor | None, Tensor | None]] = {}
 
-    def before(layer: Any, _args: object) -> None:
+    def before(
+        layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         record = _next(layer, waiting)
+        x = _input(args, kwargs)
+        _refuse_single(layer, x)
         held[layer] = layer.training, layer.running_mean, layer.running_var
         like = layer.running_mean if layer.weight is None else layer.weight
         dtype = record.mean.dtype if like is None else like.dtype
         layer.training = False
         layer.running_mean = record.mean.to(dtype)
         layer.running_var = record.variance.to(dtype)
+        return (_Through.apply(x, record.mean, record.variance + layer.eps),), {}
 
     def after(layer: Any, *_: object) -> None:
         if layer in held:
@@ -231,13 +238,35 @@ def _frozen(
     return before, after
 
 
+class _Through(torch.autograd.Function):
+    """The input of a layer, unchanged; its gradient gets what flows through the statistics.
+
+    The statistics are those of all, what depends on them is estimated from this piece alone: the
+    formula of BatchNorm's own backward, with the piece's sums over its own count.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        ctx.save_for_backward(x, mean, variance)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        x, mean, variance = ctx.saved_tensors
+        values, wide = _wide(x), _wide(gradient)
+        dims, shape = _dims(values), [1, -1] + [1] * (values.dim() - 2)
+        pull = (wide * (values - mean.view(shape))).mean(dims, keepdim=True) / variance.view(shape)
+        through = wide.mean(dims, keepdim=True) + (values - values.mean(dims, keepdim=True)) * pull
+        return (wide - through).to(gradient.dtype), None, None
+
+
 @contextlib.contextmanager
 def _hooked(
-    layers: Sequence[nn.Module], before: Callable[..., None], after: Callable[..., None] | None
+    layers: Sequence[nn.Module], before: Callable[..., Any], after: Callable[..., None] | None
 ) -> Iterator[None]:
     with contextlib.ExitStack() as hooks:
         for layer in layers:
-            hooks.callback(layer.register_forward_pre_hook(before).remove)
+            hooks.callback(layer.register_forward_pre_hook(before, with_kwargs=True).remove)
             if after is not None:
                 hooks.callback(layer.register_forward_hook(after, always_call=True).remove)
         yield
@@ -248,8 +277,8 @@ def _replaced(waiting: Mapping[nn.Module, Iterator[Record]], extra: list[Tensor]
     """Give each layer a forward in which the statistics are variables."""
 
     def forward_of(layer: Any) -> Callable[[Tensor], Tensor]:
-        def forward(x: Tensor) -> Tensor:
-            return _normalised(layer, _next(layer, waiting), x, extra)
+        def forward(input: Tensor) -> Tensor:  # noqa: A002 -- the name that torch gives it
+            return _normalised(layer, _next(layer, waiting), input, extra)
 
         return forward
 
@@ -294,6 +323,11 @@ def _next(layer: nn.Module, waiting: Mapping[nn.Module, Iterator[Record]]) -> Re
     return record  # type: ignore[return-value]
 
 
+def _input(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    found: Tensor = args[0] if args else kwargs["input"]
+    return found
+
+
 def _wide(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
@@ -310,6 +344,17 @@ def _refuse_calls(layer: nn.Module) -> None:
         fix="let the forward take the same way for every piece, or leave batchnorm= out.",
         more="batchnorm",
     )
+
+
+def _refuse_single(layer: nn.Module, x: Tensor) -> None:
+    if x.numel() == x.shape[1] and x.requires_grad:
+        raise SplitError(
+            f"a {type(layer).__name__} was given a piece with one value per channel.",
+            why="how the loss depends on statistics is estimated from the values of a piece, and "
+            "one value would cancel its own gradient.",
+            fix='make pieces of several samples, or pass batchnorm="exact".',
+            more="batchnorm",
+        )
 
 
 def _refuse_own_forwards(models: Sequence[nn.Module], layers: Sequence[nn.Module]) -> None:

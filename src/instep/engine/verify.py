@@ -211,7 +211,7 @@ class _Trial:
                 pieces, _ = self.split()
                 if relative_error(pieces, whole) <= tolerance:
                     is_window = self.form.batchnorm == "window"
-                    return causes.FORWARD_ONLY if is_window else causes.BY_PIECE
+                    return causes.ESTIMATED if is_window else causes.BY_PIECE
             if self.form.encoders is not None:
                 return causes.ENCODE
             parameters = list(self.named.values())
@@ -221,7 +221,11 @@ class _Trial:
 def _notes(models: list[nn.Module], form: Form) -> list[str]:
     if form.batchnorm == "exact":
         return []
-    those = "those of a piece" if form.batchnorm == "piece" else "taken as constants"
+    those = (
+        "those of a piece"
+        if form.batchnorm == "piece"
+        else "the whole batch's, their gradient estimated"
+    )
     return [
         f"{name or type(module).__name__} is a {type(module).__name__} in training mode: its "
         f"statistics are {those}, so no split of it is exact."
