@@ -102,11 +102,21 @@ class Replay:
             self._kept = None
 
     @contextlib.contextmanager
-    def again(self, index: int) -> Iterator[None]:
-        """Surround the repetition of a call; afterwards everything is as it was found."""
-        moment = self._moments[index]
+    def under_way(self) -> Iterator[None]:
+        """Surround all repetitions; afterwards buffers and random states are as they were found."""
         random = rng.full_state()
         held = {place: place[0]._buffers[place[1]] for place in self._first}  # noqa: SLF001
+        try:
+            yield
+        finally:
+            for (module, name), buffer in held.items():
+                module._buffers[name] = buffer  # noqa: SLF001
+            rng.restore(random)
+
+    @contextlib.contextmanager
+    def again(self, index: int) -> Iterator[None]:
+        """Surround the repetition of one call: it finds what the call found."""
+        moment = self._moments[index]
         with contextlib.ExitStack() as regions:
             for kind, enabled, dtype in self._autocast:
                 regions.enter_context(
@@ -114,14 +124,9 @@ class Replay:
                         kind, dtype=dtype, enabled=enabled, cache_enabled=self._is_cached
                     )
                 )
-            try:
-                rng.restore(moment.random)
-                for (module, name), first in self._first.items():
-                    # Other tensors, so that nothing in the graph around sees its own change.
-                    start = moment.buffers.get((module, name), first)
-                    module._buffers[name] = start.clone()  # noqa: SLF001
-                yield
-            finally:
-                for (module, name), buffer in held.items():
-                    module._buffers[name] = buffer  # noqa: SLF001
-                rng.restore(random)
+            rng.restore(moment.random)
+            for (module, name), first in self._first.items():
+                # Other tensors, so that nothing in the graph around sees its own change.
+                start = moment.buffers.get((module, name), first)
+                module._buffers[name] = start.clone()  # noqa: SLF001
+            yield

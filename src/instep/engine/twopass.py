@@ -47,7 +47,7 @@ class TwoPass:
         statistics: Statistics | None = None,
         summed: bool = False,
     ) -> None:
-        self.items: int | None = 0
+        self.items: int | None = None
         """What a bare mean over the whole is a mean of; None if the pieces do not say."""
         self._plan = plan
         self._encoders = encoders
@@ -61,16 +61,17 @@ class TwoPass:
 
     def representations(self) -> dict[str, Any]:
         """Run the first pass; return the representations of each encoder, attached to a graph."""
-        for _, piece, name in self._calls():
+        counts: dict[int, int | None] = {}
+        for index, piece, name in self._calls():
+            counts[index] = piece.items
             self._replay.remember()
             with torch.enable_grad(), self._surrounding(piece, name):
                 tree = self._encoders[name](piece.value)
             self._joints[name].add(tree)
             del tree
         self._replay.end()
-        for piece in self._plan:
-            known = self.items is not None and piece.items is not None
-            self.items = self.items + piece.items if known else None  # type: ignore[operator]
+        known = [count for count in counts.values() if count is not None]
+        self.items = sum(known) if len(known) == len(counts) else None
         if self._statistics is not None and self._statistics.is_exact:
             self._statistics.require_agreement()
         joined = [leaf for joint in self._joints.values() for leaf in joint.joined()]
@@ -117,7 +118,7 @@ class TwoPass:
         self._is_spent = True
         rest = iter(cotangents)
         every = [next(rest) if carries else None for carries in self._carries]
-        with _without_hooks(self._parameters):
+        with _without_hooks(self._parameters), self._replay.under_way():
             statistics = self._statistics
             if statistics is not None and statistics.is_exact and statistics.layers:
                 leaves = statistics.leaves()
@@ -310,8 +311,8 @@ def _refuse_constant() -> None:
 
 def _refuse_difference() -> None:
     raise LossError(
-        "encode returned something else the second time.",
-        why="every piece is encoded twice, with the same random states (torch, Python, numpy) and "
+        "a piece gave something else the second time.",
+        why="every piece is run twice, with the same random states (torch, Python, numpy) and "
         "buffers; something else has changed in between: a generator of its own, or an attribute.",
         fix="draw from torch's default generator, and keep what forward changes in buffers.",
         more="two-pass",
