@@ -596,6 +596,17 @@ def test_what_cannot_be_replayed_is_refused():
     refused(LossError, "the second time", shrinking)
 
 
+def test_reentrant_checkpoints_are_refused():
+    def checkpointed(net):
+        def encode(x):
+            x = x.clone().requires_grad_()
+            return torch.utils.checkpoint.checkpoint(net, x, use_reentrant=True)
+
+        return encode
+
+    refused(LossError, "reentrant activation checkpoints", checkpointed)
+
+
 def test_a_graph_from_outside_is_refused():
     def outside(net):
         scale = net.temperature.exp()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from instep.engine.autograd import has_reentrant
 from instep.engine.replay import Replay
 from instep.engine.representations import Joint, wide
 from instep.errors import LossError, SplitError
@@ -67,6 +68,8 @@ class TwoPass:
             self._replay.remember()
             with torch.enable_grad(), self._surrounding(piece, name):
                 tree = self._encoders[name](piece.value)
+            if not index:
+                _refuse_reentrant(list(tensors(tree)))
             self._joints[name].add(tree)
             del tree
         self._replay.end()
@@ -296,6 +299,17 @@ def _without_hooks(parameters: Sequence[Tensor]) -> Iterator[None]:
     finally:
         for hooks, before in held:
             hooks.update(before)
+
+
+def _refuse_reentrant(leaves: Sequence[Tensor]) -> None:
+    if has_reentrant(leaves):
+        raise LossError(
+            "the model uses reentrant activation checkpoints, in two passes.",
+            why="they add to .grad by themselves while a piece is backpropagated, past the sum "
+            "over pieces.",
+            fix="pass use_reentrant=False to torch.utils.checkpoint.checkpoint.",
+            more="two-pass",
+        )
 
 
 def _refuse_constant() -> None:
