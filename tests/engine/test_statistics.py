@@ -364,6 +364,19 @@ def test_dropout_before_batchnorm_has_no_exact_gradient():
     assert trained(net, batchnorm="window")[1].weight.grad is not None
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_dead_and_far_channels_are_no_disagreement(dtype):
+    """Channels that never change, and such with a mean far larger than their spread."""
+    net = images_net().to(dtype)
+    with torch.no_grad():
+        net[0].weight[0] = 0
+        net[1].bias[0] = 0.5  # off the kink of the ReLU, where rounding would decide
+        net[0].bias[1] = 3000
+    batch = (IMAGES.to(dtype), LABELS)
+    found = trained(net, batch, split=3, batchnorm="exact")
+    assert error(found, whole(net, batch)) < (1e-9 if dtype == torch.float64 else 1e-2)
+
+
 def test_another_number_of_calls_is_refused():
     class Sometimes(nn.Module):
         def __init__(self) -> None:
