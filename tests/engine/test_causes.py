@@ -247,6 +247,21 @@ def test_a_step_tries_each_shape_once():
     assert sizes == [(11, torch.float32)]
 
 
+def test_a_step_tries_each_loss_once():
+    model = net_of()
+    stepper = stepper_of(model)
+    types: list[torch.dtype] = []
+    model.register_forward_hook(lambda _, args, out: types.append(out.dtype))
+    stepper.step((X, Y), labelled(model), split=4, verify=True)
+    assert torch.float64 in types
+    types.clear()
+    # Made anew, as a lambda in a loop is, and yet the same.
+    stepper.step((X, Y), labelled(model), split=4, verify=True)
+    assert torch.float64 not in types
+    with pytest.raises(SplitError, match="is not that of"):
+        stepper.step((X, Y), coupled(model), split=4, verify=True)
+
+
 def test_a_verified_step_is_the_same_step():
     model = net_of(nn.Dropout(0.5), nn.BatchNorm1d(6))
     other = copy.deepcopy(model)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from instep.engine import gradients as grads
 from instep.engine.autograd import has_reentrant
 from instep.engine.replay import Replay
 from instep.engine.representations import Joint, wide
@@ -249,7 +250,7 @@ class _Agreement:
         """Raise if the two differ."""
         for place, summed in self._sums.items():
             self._look(self._outputs[place][0], summed.to(self._outputs[place][0].dtype), place)
-        if self._differs and any(differs.item() for differs in self._differs):
+        if any(grads.to_host(self._differs)):
             _refuse_difference()
 
 

@@ -102,11 +102,18 @@ def require_once(
 ) -> None:
     """Verify the first batch of each shape, and raise if its split makes a difference."""
     shapes = tuple((tuple(each.shape), each.dtype) for each in tensors(batch))
-    key = (shapes, repr(split), form.encoders is None, form.is_summed, form.batchnorm)
+    functions = tuple(map(_written, [form.loss_fn, *(form.encoders or {}).values()]))
+    key = (shapes, repr(split), functions, form.is_summed, form.batchnorm)
     if key not in tried:
         if len(plan_of(batch, split, stepper.models)) > 1:
             _verified(stepper, batch, form, split, 1e-9).require()
         tried.add(key)
+
+
+def _written(function: object) -> Hashable:
+    """Return what a function is, however often it was made anew, as lambdas in a loop are."""
+    code: Hashable = getattr(function, "__code__", type(function))
+    return code
 
 
 def _verified(
