@@ -112,8 +112,8 @@ def require_once(
 
 def _written(function: object) -> Hashable:
     """Return what a function is, however often it was made anew, as lambdas in a loop are."""
-    code: Hashable = getattr(function, "__code__", type(function))
-    return code
+    code: Hashable = getattr(function, "__code__", None)
+    return code or type(function).__qualname__
 
 
 def _verified(
