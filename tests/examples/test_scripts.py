@@ -102,6 +102,14 @@ def test_two_optimizers(capsys: pytest.CaptureFixture[str]) -> None:
     assert float(after) < float(before) / 2
 
 
+def test_contrastive(capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed("contrastive", capsys)
+    assert number(out, "piece by piece, gradient error") > 1e-2
+    assert "(coupled)" in out
+    assert number(out, "of 8 pieces, loss") == number(out, "as one batch, loss")
+    assert number(out, "distance after 20 updates, two passes") < EXACT
+
+
 def test_resume(capsys: pytest.CaptureFixture[str]) -> None:
     out = printed("resume", capsys)
     assert "stopped in epoch 2 after 19 micro-batches" in out

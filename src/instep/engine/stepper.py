@@ -8,22 +8,25 @@ import torch
 
 from instep.engine import setup, state
 from instep.engine.core import Core
-from instep.engine.function import plan_of, run_pieces
+from instep.engine.forms import Form
+from instep.engine.function import plan_of
 from instep.engine.lane import Lane
 from instep.engine.loop import Loop
 from instep.engine.precision import Precision
 from instep.engine.recorder import Recorder
 from instep.engine.scaling import Scaling
+from instep.engine.verify import require_once
 from instep.engine.window import Window
 from instep.engine.windows import OnExit, Windows
 from instep.errors import SetupError, WindowError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from torch import nn
     from torch.optim import Optimizer
 
+    from instep.engine.forms import Encode
     from instep.engine.function import Split
     from instep.engine.update import Update
     from instep.trace import Trace
@@ -111,6 +114,7 @@ class Stepper:
         recorder = None if trace is None else Recorder(trace)
         self._core = Core(lanes, scaling, region, keep_grads, empty == "raise", recorder)
         self._loop = Loop(self._core)
+        self._tried: set[Hashable] = set()
 
     def windows(
         self,
@@ -143,15 +147,27 @@ class Stepper:
     def step(
         self,
         batch: Any,
-        loss_fn: Callable[[Any], Any],
+        loss_fn: Callable[..., Any],
         *,
         split: Split = None,
         optimizer: str | None = None,
+        encode: Encode | None = None,
+        combine: Literal["join", "sum"] = "join",
+        batchnorm: Literal["piece", "window", "exact"] | None = None,
+        verify: bool = False,
     ) -> Update:
         """Make one update from a whole batch, in pieces of `split` samples.
 
         `loss_fn(piece)` returns the mean loss of the piece's samples, or `(loss, items)`, or a
         mapping of named terms to `(loss, items)`.
+
+        encode: for losses that couple the samples. `encode(piece)` returns representations, and
+            `loss_fn(representations, batch)` the loss on those of the whole batch. A mapping of
+            names to functions gives a mapping of representations.
+        combine: "join" the representations of the pieces, or "sum" them.
+        batchnorm: normalise by the statistics of the "window", with an "exact" gradient if asked
+            for, instead of those of each piece.
+        verify: first try a batch of a new shape whole and split, and refuse if they differ.
         """
         if self._loop.pending is not None and self._loop.pending.has_open_window:
             raise WindowError(
@@ -161,9 +177,12 @@ class Stepper:
                 more="resume",
             )
         lane = self._core.lane(optimizer)
+        form = Form.of(loss_fn, encode=encode, combine=combine, batchnorm=batchnorm)
         plan = plan_of(batch, split, self.models)
+        if verify:
+            require_once(self, batch, form, split, self._tried)
         with self._open_by_hand([lane]) as window:
-            run_pieces(window, plan, loss_fn, optimizer=optimizer)
+            form.run(window, plan, batch, models=self.models, lane=lane, optimizer=optimizer)
         return window.update
 
     @property

@@ -3,10 +3,12 @@
 BatchNorm in training mode normalises each micro-batch by its own mean and variance, and moves its
 running statistics once per micro-batch. A window of four micro-batches is therefore not one batch
 four times as large, whatever the loss is divided by: the statistics are noisier, and the running
-ones adapt four times as fast. Nothing in the loop can repair that.
+ones adapt four times as fast. Nothing in a plain loop can repair that.
 
 **Fix.** Use a normalisation that does not look at other samples (GroupNorm, LayerNorm), keep
-BatchNorm in eval mode when fine-tuning, or lower its momentum to match the window.
+BatchNorm in eval mode when fine-tuning, or lower its momentum to match the window. Where the batch
+is there as a whole, `stepper.step(batch, loss_fn, split=64, batchnorm="window")` normalises every
+piece by the statistics of all: `instep explain batchnorm`.
 
 **When it is fine.** If the micro-batches are large enough for their own statistics, which is what
 most published recipes assume.

@@ -7,7 +7,8 @@ that of the large batch.
 
 **Fix.** Compute the embeddings of the whole window first without gradients, the loss on all of them
 together, and then backpropagate the gradient of each embedding through its own micro-batch
-(two passes, known as GradCache).
+(two passes, known as GradCache). `stepper.step(batch, loss_fn, encode=encoder, split=64)` does
+that, with dropout and several encoders: `instep explain two-pass`.
 
 **When it is fine.** If the micro-batch alone has enough negatives, or a queue or memory bank
 supplies them.
