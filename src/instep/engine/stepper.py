@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from instep.engine import setup, state
+from instep.engine.auto import AutoStep
 from instep.engine.core import Core
 from instep.engine.function import plan_of, run_pieces
 from instep.engine.lane import Lane
@@ -17,6 +18,7 @@ from instep.engine.scaling import Scaling
 from instep.engine.window import Window
 from instep.engine.windows import OnExit, Windows
 from instep.errors import SetupError, WindowError
+from instep.splits.micro import Micro
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from instep.engine.update import Update
-    from instep.splits.micro import Micro
     from instep.trace import Trace
 
     Optimizers = Optimizer | Sequence[Optimizer]
@@ -161,6 +162,9 @@ class Stepper:
                 more="resume",
             )
         lane = self._core.lane(optimizer)
+        if isinstance(split, Micro) and split.is_auto:
+            fitting = AutoStep(self._loop, lane, self.models, self._open_by_hand, split)
+            return fitting.run(batch, loss_fn, optimizer=optimizer)
         plan = plan_of(batch, split, self.models)
         with self._open_by_hand([lane]) as window:
             run_pieces(window, plan, loss_fn, optimizer=optimizer)
