@@ -7,10 +7,11 @@ is replayed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from instep.engine.careful import CarefulStep, release
 from instep.engine.function import run_pieces
@@ -25,7 +26,7 @@ from instep.engine.memory import (
 from instep.engine.transaction import Transaction
 from instep.errors import SplitError
 from instep.splits.cut import shapes_of
-from instep.splits.fit import MARGIN, Fit, line_through, probe_sizes
+from instep.splits.fit import MARGIN, Fit, balanced_sizes, line_through, next_probe, probe_sizes
 from instep.splits.plan import Piece
 from instep.splits.tree import tensors
 
@@ -75,7 +76,7 @@ class AutoStep:
         """Make the update; raise if even single samples do not fit."""
         samples, cutter = self._split.cutter(batch)
         sizes = self._loop.core.sizes
-        # The scaler's owner may have changed it since the last window: that is what to come back to.
+        # The scaler's owner may have changed it since the last window: come back to that.
         self._loop.core.scaling.read()
         key = (self._lane.name, shapes_of(batch, self._split.dim))
         self._fit = sizes.find(key)
@@ -137,27 +138,37 @@ class AutoStep:
         """Yield the batch in pieces of the size that is known, or of one found on the way."""
         self._largest = 1
         done = 0
-        if (self._fit is None or self._fit.is_unmeasured) and meter.can_measure and samples > 1:
-            points = []
-            probes = probe_sizes(samples)
-            for index, size in enumerate(probes):
-                held = meter.held()
-                meter.restart()
-                yield self._piece(cutter, done, size)
-                done += size
-                if index:
-                    points.append((size, meter.peak() - held))
-            line = line_through(points)
-            fit = Fit(line.fits(self._room(meter)), line)
+        smallest = self._smallest()
+        probes = list(probe_sizes(samples, smallest)) if self._measures(meter) else []
+        points: list[tuple[int, float]] = []
+        for index, size in enumerate(probes):
+            held = meter.held()
+            meter.restart()
+            yield self._piece(cutter, done, size)
+            done += size
+            if index:
+                points.append((size, meter.peak() - held))
+            if index + 1 == len(probes):
+                further = next_probe(points, self._room(meter), samples - done, smallest)
+                probes += [further] if further else []
+        if points:
+            line = line_through(points[-2:])
             # What was measured has fitted, whatever a line says.
-            self._fit = replace(fit, size=max(fit.size, *probes))
+            self._fit = Fit(max(line.fits(self._room(meter)), *probes), line)
         elif self._fit is not None:
             self._fit = self._fit.within(self._room(meter) - self._missing_gradients(meter))
-        size = samples if self._fit is None else self._fit.size
-        while done < samples:
-            taken = min(size, samples - done)
-            yield self._piece(cutter, done, taken)
-            done += taken
+        largest = samples if self._fit is None else self._fit.size
+        for size in balanced_sizes(samples - done, max(largest, 1)):
+            yield self._piece(cutter, done, size)
+            done += size
+
+    def _measures(self, meter: Meter) -> bool:
+        return meter.can_measure and (self._fit is None or self._fit.is_unmeasured)
+
+    def _smallest(self) -> int:
+        """Return the smallest piece to begin with: BatchNorm cannot train on one sample."""
+        modules = (module for model in self._models for module in model.modules())
+        return 1 + any(module.training and isinstance(module, _BatchNorm) for module in modules)
 
     def _piece(self, cutter: Cutter, start: int, size: int) -> Piece:
         self._largest = max(self._largest, size)

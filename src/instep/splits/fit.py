@@ -18,20 +18,41 @@ MARGIN = 0.08
 PATIENCE = 32
 
 
-def probe_sizes(samples: int) -> tuple[int, ...]:
+def probe_sizes(samples: int, smallest: int = 1) -> tuple[int, ...]:
     """Return the sizes of a window's first pieces, by which the others are chosen.
 
     The first is there because it makes the gradients and whatever else is made once; the others
-    are measured.
+    are measured. No piece is smaller than `smallest`, 1 or 2, and no rest.
 
     >>> probe_sizes(64), probe_sizes(5), probe_sizes(3), probe_sizes(1)
     ((1, 2, 4), (1, 1, 2), (1, 1), ())
+    >>> probe_sizes(64, 2), probe_sizes(9, 2), probe_sizes(5, 2), probe_sizes(3, 2)
+    ((2, 2, 4), (2, 2, 5), (2, 3), ())
     """
-    if samples >= 7:
-        return (1, 2, 4)
-    if samples >= 4:
-        return (1, 1, 2)
-    return (1, 1) if samples >= 2 else ()
+    if smallest == 1:
+        table: tuple[tuple[int, tuple[int, ...]], ...] = (
+            (7, (1, 2, 4)),
+            (4, (1, 1, 2)),
+            (2, (1, 1)),
+        )
+    else:
+        table = ((8, (2, 2, 4)), (4, (2, 2)))
+    for enough, sizes in table:
+        if samples >= enough:
+            rest = samples - sum(sizes)
+            return (*sizes[:-1], sizes[-1] + rest) if 0 < rest < smallest else sizes
+    return ()
+
+
+def balanced_sizes(samples: int, largest: int) -> list[int]:
+    """Return the fewest pieces none of which is larger, all about as large as each other.
+
+    >>> balanced_sizes(9, 8), balanced_sizes(9, 3), balanced_sizes(0, 3)
+    ([5, 4], [3, 3, 3], [])
+    """
+    pieces = -(-samples // largest)
+    size, larger = divmod(samples, max(pieces, 1))
+    return [size + 1] * larger + [size] * (pieces - larger)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +96,24 @@ def line_through(points: Sequence[tuple[int, float]]) -> Line:
             return Line(least - slope * few, slope)
     # One size only, or less memory for more samples: everything counts as the samples' own.
     return Line(0.0, most / many)
+
+
+def next_probe(points: Sequence[tuple[int, float]], room: float, rest: int, smallest: int) -> int:
+    """Return the size of one more probe: twice the last one, as long as that fits; else 0.
+
+    The memory of small pieces is that of the weights' gradients, and hardly grows; only later the
+    activations take over. So a line is trusted for twice the size, not for a hundred times.
+
+    >>> next_probe([(2, 30.0), (4, 50.0)], room=1000.0, rest=60, smallest=1)
+    8
+    >>> next_probe([(2, 30.0), (4, 50.0)], room=55.0, rest=60, smallest=1)
+    0
+    """
+    last = points[-1][0]
+    size = min(2 * last, line_through(points[-2:]).fits(room), rest)
+    if 0 < rest - size < smallest:
+        size -= 1
+    return size if size > last else 0
 
 
 @dataclass(frozen=True, slots=True)
