@@ -80,9 +80,7 @@ class AutoStep:
         self._loop.core.scaling.read()
         key = (self._lane.name, shapes_of(batch, self._split.dim))
         self._fit = sizes.find(key)
-        before = Transaction(
-            self._loop, self._lane, self._models, batch, self._loop.core.kept_buffers
-        )
+        before = self._begin(batch)
         singles = 0
         while True:
             meter = self._meter(batch)
@@ -104,9 +102,19 @@ class AutoStep:
                 self._refuse(outcome, samples)
         if self._fit is not None:
             # A batch smaller than the size says nothing about it.
-            fits = self._largest >= self._fit.size
+            fits = samples >= self._fit.size
             sizes.keep(key, self._fit.after_success() if fits else self._fit)
         return outcome
+
+    def _begin(self, batch: Any) -> Transaction:
+        kept = self._loop.core.kept_buffers
+        try:
+            return Transaction(self._loop, self._lane, self._models, batch, kept)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+        release()
+        return Transaction(self._loop, self._lane, self._models, batch, kept)
 
     def _attempt(
         self,
