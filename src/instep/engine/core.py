@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from instep.engine.close import close
+from instep.engine.memory import reason_of
 from instep.engine.transaction import Kept
 from instep.errors import InstepWarning, WindowError, four_lines
 from instep.splits.sizes import Sizes
@@ -67,7 +68,12 @@ class Core:
         with self.precision:
             for lane in lanes:
                 scale = self.scaling.scale
-                update = close(lane, scale, keep_gradients=self.keep_gradients)
+                try:
+                    update = close(lane, scale, keep_gradients=self.keep_gradients)
+                except BaseException as error:
+                    if self.recorder is not None:
+                        self.recorder.discarded(lane, reason_of(error))
+                    raise
                 updates.append(update)
                 if update.skipped != "empty":
                     self.scaling.record(overflowed=update.skipped == "non-finite")

@@ -30,6 +30,11 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and "DefaultCPUAllocator: " in str(error)
 
 
+def reason_of(error: BaseException | None) -> str:
+    """Return why a window that ended with this error was given up, in the words of the trace."""
+    return "out-of-memory" if error is not None and is_out_of_memory(error) else "exception"
+
+
 def readable(amount: float) -> str:
     """Write bytes for people.
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from instep.engine.declare import is_sum, rows_of
 from instep.engine.feed import END
-from instep.engine.memory import is_out_of_memory
+from instep.engine.memory import reason_of
 from instep.engine.states import State, require
 from instep.errors import WindowError
 
@@ -165,7 +165,7 @@ class Window:
             else:
                 lane.backward(rows, is_sum=summed, retain_graph=retain_graph)
         except BaseException as error:
-            self._discard(_reason(error))
+            self._discard(reason_of(error))
             raise
         if self._feed is None:
             lane.micro_batches += 1
@@ -285,7 +285,7 @@ class Window:
             if kind is None:
                 self._close_all()
             else:
-                self._discard(_reason(error))
+                self._discard(reason_of(error))
 
     # -- how ------------------------------------------------------------------------------------
 
@@ -322,7 +322,7 @@ class Window:
         try:
             self._core.close(lanes, self._updates)
         except BaseException as error:
-            self._discard(_reason(error))
+            self._discard(reason_of(error))
             raise
         try:
             self._core.complain_if_empty(self._updates[before:])
@@ -357,7 +357,3 @@ class Window:
             known = None if isinstance(items, Tensor) else items
             scaled = self._core.scaling.enabled
             recorder.backward(lane, term, items=known, weight=weight, is_sum=summed, scaled=scaled)
-
-
-def _reason(error: BaseException | None) -> str:
-    return "out-of-memory" if error is not None and is_out_of_memory(error) else "exception"

@@ -167,7 +167,7 @@ def shapes_of(batch: Any, dim: int) -> tuple[Shape, ...]:
             shape = (*leaf.shape[:along], *leaf.shape[along + 1 :])
         else:
             continue
-        dtype = leaf.data.dtype
+        dtype = leaf.dtype if isinstance(leaf, Tensor) else leaf.data.dtype
         found.append((str(dtype).removeprefix("torch."), tuple(map(int, shape))))
     return tuple(found)
 

@@ -171,7 +171,10 @@ class Fit:
             return replace(self, failed=further, fitted=fitted, good=0)
         if self.good + 1 < self.patience:
             return replace(self, fitted=fitted, good=self.good + 1)
-        return replace(self, size=(self.size + failed + 1) // 2, fitted=fitted, good=0)
+        # Halfway, then all of it: a try that fails costs one replay, and is tried more rarely.
+        near = failed - self.size <= failed // 4
+        larger = failed if near else (self.size + failed + 1) // 2
+        return replace(self, size=larger, fitted=fitted, good=0)
 
     def within(self, room: float) -> Fit:
         """Return it made smaller, where the measured line says that its size will not fit."""
