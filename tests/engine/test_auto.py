@@ -118,8 +118,9 @@ def every_fault(make_world, windows):
 
 
 @pytest.mark.usefixtures("_quick")
-@pytest.mark.parametrize("windows", [0, 1])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "windows"), [("adamw", 0), ("adamw-fused", 0), ("sgd", 0), *((k, 1) for k in KINDS)]
+)
 def test_a_fault_anywhere_is_a_run_with_the_resulting_split(kind, windows):
     optimizer, how, options = KINDS[kind]
 
@@ -197,8 +198,9 @@ def test_the_trace_shows_what_was_discarded_and_no_rule_minds():
         discarded += len(reasons)
         assert sum(isinstance(e, Step) for e in world.trace) == 1
         assert sum(isinstance(e, Backward) for e in world.trace) >= update.micro_batches
-        world.auto()
-        assert judge_all(View(world.trace)) == []
+        if discarded % 7 == 1:
+            world.auto()
+            assert judge_all(View(world.trace)) == []
     assert discarded > 50
 
 

@@ -136,8 +136,8 @@ class Fit:
     """The smallest size that ran out of memory, until a piece of that size fits."""
     goal: int = 0
     """The largest size that ran out of memory; it is grown back to."""
-    fitted: int = 1
-    """The largest size that a window was done with since it failed."""
+    fitted: int = 0
+    """The largest size that a window was done with since it failed; 0: none yet."""
     good: int = 0
     patience: int = PATIENCE
 
@@ -148,7 +148,7 @@ class Fit:
 
     def after_failure(self, size: int) -> Fit:
         """Return the next attempt: what fitted before, or half."""
-        again = self.failed is not None and size > self.fitted > 1
+        again = self.failed is not None and size > self.fitted > 0
         smaller = self.fitted if again else max(size // 2, 1)
         return replace(
             self,
