@@ -205,14 +205,18 @@ class Budget(TorchDispatchMode):
     ) -> Any:
         """Run an operation, and count what it made."""
         result = func(*args, **(kwargs or {}))
+        self._count(result)
+        if self._live > self.limit:
+            # What was refused must not live on in the traceback.
+            needed, result = self._live, None
+            raise OverBudgetError(needed, self.limit)
+        return result
+
+    def _count(self, result: Any) -> None:
         for tensor in result if isinstance(result, list | tuple) else (result,):
             if isinstance(tensor, Tensor):
                 for storage in _storages(tensor):
                     self._note(storage, storage.nbytes())
-        if self._live > self.limit:
-            needed, result = self._live, None
-            raise OverBudgetError(needed, self.limit)
-        return result
 
     def _note(self, storage: torch.UntypedStorage, size: int) -> None:
         # The address of the storage object itself: wrappers of it come and go.

@@ -24,7 +24,8 @@ def samples_of(batch: Any, dim: int = 0) -> int | None:
         if isinstance(leaf, PackedSequence):
             counts.append(int(leaf.batch_sizes[0]))
         elif leaf.dim():
-            counts.append(leaf.shape[_along(leaf, dim)])
+            along = _along(leaf, dim)
+            counts.append(leaf.shape[along])
             found.append(leaf)
     if len(set(counts)) > 1:
         raise SplitError(
