@@ -122,6 +122,6 @@ def test_a_gpu_as_its_allocator_tells(monkeypatch):
     assert (meter.held(), meter.peak()) == (100, 250)
     meter.restart()
     error = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 KiB. GPU 0 has ...")
-    assert meter.needed(error) == 250 + 2048
+    assert meter.needed(error) == 100 + 2048
     with meter.watching():
         assert meter.can_measure

@@ -148,7 +148,9 @@ class CudaMeter:
         """Return what was held when an allocation failed, and what was asked for."""
         found = _TRIED.search(str(error))
         asked = float(found[1]) * _UNITS[found[2]] if found else 0.0
-        return self.peak() + asked
+        # Not the peak: it may be that of anything before. The error still holds what the failed
+        # piece had made.
+        return self.held() + asked
 
 
 class OverBudgetError(torch.OutOfMemoryError):

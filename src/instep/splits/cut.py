@@ -106,6 +106,7 @@ class Cutter:
         self._has_jagged = any(
             isinstance(leaf, Tensor) and leaf.is_nested for _, leaf in tree.leaves(batch)
         )
+        self._is_plain = not dim and not self._has_jagged
         for held in tree.objects(batch):
             _refuse_opaque(held, samples, dim)
 
@@ -116,6 +117,8 @@ class Cutter:
 
         def change(value: Any) -> Any:
             if isinstance(value, Tensor):
+                if self._is_plain and value.dim():
+                    return value[part]
                 return self._cut(value, part, offsets)
             if isinstance(value, PackedSequence):
                 return cut_packed(value, part)

@@ -55,12 +55,12 @@ def rebuild(batch: Any, change: Callable[[Any], Any]) -> Any:
 
     A list or tuple without any tensor is one part: names and captions come that way.
     """
-    if isinstance(batch, PackedSequence):
-        # A named tuple, whose fields mean nothing one without the other.
+    # A packed sequence is a named tuple, whose fields mean nothing one without the other.
+    if isinstance(batch, Tensor | PackedSequence):
         return change(batch)
     if isinstance(batch, Mapping):
         return _rebuilt_mapping(batch, change)
-    if isinstance(batch, list | tuple) and next(tensors(batch), None) is not None:
+    if isinstance(batch, list | tuple) and _holds_tensors(batch):
         children = [rebuild(child, change) for child in batch]
         return type(batch)(*children) if hasattr(batch, "_fields") else type(batch)(children)
     if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
@@ -70,6 +70,11 @@ def rebuild(batch: Any, change: Callable[[Any], Any]) -> Any:
             object.__setattr__(other, field.name, rebuild(getattr(batch, field.name), change))
         return other
     return change(batch)
+
+
+def _holds_tensors(batch: list[Any] | tuple[Any, ...]) -> bool:
+    # The first look is for the usual batch: this is asked once per piece.
+    return type(batch[0] if batch else None) is Tensor or next(tensors(batch), None) is not None
 
 
 def _rebuilt_mapping(batch: Mapping[Any, Any], change: Callable[[Any], Any]) -> Any:
