@@ -429,3 +429,34 @@ def test_batch_norm_gets_no_piece_of_one(samples):
 def test_auto_is_only_for_steps():
     with pytest.raises(SplitError, match="no pieces of its own"):
         list(AUTO.pieces(torch.ones(3)))
+
+
+@pytest.mark.usefixtures("_quick")
+def test_a_fault_anywhere_while_a_size_is_found():
+    """The pieces of the attempt that held, cut by hand in a fresh run, give the same bits."""
+    kinds = set()
+    for at in itertools.count(0, 5):
+        world = World(noisy, samples=12)
+        sizes = []
+
+        def loss(piece, world=world, sizes=sizes):
+            sizes.append(len(piece[0]))
+            return world.loss(piece)
+
+        with Faults(at) as faults:
+            split = instep.Micro("auto", budget=1e8)
+            update = world.stepper.step((world.x, world.y), loss, split=split)
+        if not faults.raised:
+            break
+        held = sizes[-update.micro_batches :]
+        assert sum(held) == 12
+        kinds.add(tuple(held))
+        randoms = world.randoms()
+        reference = World(noisy, samples=12)
+        reference.by_hand(held)
+        assert reference.randoms() == randoms
+        assert_same_model(world.model, reference.model)
+        assert_same_state(world.optimizer, reference.optimizer)
+    # Found without a fault, and what was left of each probe with one.
+    assert (2, 2, 4, 4) in kinds
+    assert len(kinds) > 1

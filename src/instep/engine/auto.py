@@ -7,7 +7,7 @@ is replayed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -81,7 +81,7 @@ class AutoStep:
         key = (self._lane.name, shapes_of(batch, self._split.dim))
         self._fit = sizes.find(key)
         before = self._begin(batch)
-        singles = 0
+        floor, tries = self._smallest(), 0
         while True:
             meter = self._meter(batch)
             pieces = self._pieces(samples, cutter, meter)
@@ -91,15 +91,17 @@ class AutoStep:
             before.roll_back()
             # Only here: the frames of the error held what the failed piece had allocated.
             release()
-            if self._largest > 1:
-                singles = 0
-                self._fit = (self._fit or Fit(self._largest)).after_failure(self._largest)
-                sizes.keep(key, self._fit)
-                continue
-            # Nothing is smaller, but there may be more memory now that all was given back.
-            singles += 1
-            if singles > 1:
-                self._refuse(outcome, samples)
+            if self._largest <= floor:
+                # The smallest piece may fit now that all memory was given back: once more.
+                tries += 1
+                if tries == 1:
+                    continue
+                if self._largest == 1:
+                    self._refuse(outcome, samples)
+                floor, tries = 1, 0
+            smaller = (self._fit or Fit(self._largest)).after_failure(self._largest)
+            self._fit = replace(smaller, size=max(smaller.size, floor))
+            sizes.keep(key, self._fit)
         if self._fit is not None:
             # A batch smaller than the size says nothing about it.
             fits = samples >= self._fit.size

@@ -151,6 +151,7 @@ class Stepper:
     ) -> Update:
         """Make one update from a whole batch, in pieces of `split` samples.
 
+        `instep.Micro` cuts in other ways: by tokens, or into the largest pieces that fit ("auto").
         `loss_fn(piece)` returns the mean loss of the piece's samples, or `(loss, items)`, or a
         mapping of named terms to `(loss, items)`.
         """
