@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from instep.engine.close import close
+from instep.engine.memory import reason_of
+from instep.engine.transaction import Kept
 from instep.errors import InstepWarning, WindowError, four_lines
+from instep.splits.sizes import Sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,6 +34,9 @@ class Core:
     recorder: Recorder | None
     left_at: dict[int, Any] = field(default_factory=dict)
     """Where each scheduler was left at its last step in this loop."""
+    sizes: Sizes = field(default_factory=Sizes)
+    """How many samples fit, for splits that find out."""
+    kept_buffers: Kept = field(default_factory=Kept)
     _warned: set[str] = field(default_factory=set)
 
     def lane(self, optimizer: str | None) -> Lane:
@@ -62,7 +68,12 @@ class Core:
         with self.precision:
             for lane in lanes:
                 scale = self.scaling.scale
-                update = close(lane, scale, keep_gradients=self.keep_gradients)
+                try:
+                    update = close(lane, scale, keep_gradients=self.keep_gradients)
+                except BaseException as error:
+                    if self.recorder is not None:
+                        self.recorder.discarded(lane, reason_of(error))
+                    raise
                 updates.append(update)
                 if update.skipped != "empty":
                     self.scaling.record(overflowed=update.skipped == "non-finite")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from instep.engine.checks import count_of
 from instep.engine.declare import LOSS
@@ -22,8 +22,6 @@ from instep.splits.tree import tensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from torch import nn
 
     from instep.engine.lane import Lane
     from instep.engine.window import Window
@@ -60,6 +58,23 @@ class Form:
                 more="two-pass",
             )
         return cls(loss_fn, _encoders_of(encode), combine == "sum", mode_of(batchnorm))
+
+    def require_pieces_alone(self) -> None:
+        """Raise unless every piece is computed by itself: only such pieces can be of any size."""
+        if self.encoders is not None or self.batchnorm != "piece":
+            raise SplitError(
+                'Micro("auto") with encode= or batchnorm=.',
+                why="it changes the size of pieces on the way, and these look at all pieces of one "
+                "cut at once.",
+                fix="pass a size: split=32, for example.",
+                more="split",
+            )
+
+    def models_on_pieces(self, models: Sequence[nn.Module]) -> Sequence[nn.Module]:
+        """Return the modules that are called on pieces: an encoder, where there is one."""
+        encoders = list((self.encoders or {}).values())
+        found = [encode for encode in encoders if isinstance(encode, nn.Module)]
+        return found or models
 
     def whole(self, batch: Any) -> Any:
         """Return what the loss function returns for the batch as one piece."""

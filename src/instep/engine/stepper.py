@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from instep.engine import setup, state
+from instep.engine.auto import AutoStep
 from instep.engine.core import Core
 from instep.engine.forms import Form
 from instep.engine.function import plan_of
@@ -19,6 +20,7 @@ from instep.engine.verify import require_once
 from instep.engine.window import Window
 from instep.engine.windows import OnExit, Windows
 from instep.errors import SetupError, WindowError
+from instep.splits.micro import Micro
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -158,6 +160,7 @@ class Stepper:
     ) -> Update:
         """Make one update from a whole batch, in pieces of `split` samples.
 
+        `instep.Micro` cuts in other ways: by tokens, or into the largest pieces that fit ("auto").
         `loss_fn(piece)` returns the mean loss of the piece's samples, or `(loss, items)`, or a
         mapping of named terms to `(loss, items)`.
 
@@ -178,7 +181,11 @@ class Stepper:
             )
         lane = self._core.lane(optimizer)
         form = Form.of(loss_fn, encode=encode, combine=combine, batchnorm=batchnorm)
-        plan = plan_of(batch, split, self.models)
+        if isinstance(split, Micro) and split.is_auto:
+            form.require_pieces_alone()
+            fitting = AutoStep(self._loop, lane, self.models, self._open_by_hand, split)
+            return fitting.run(batch, loss_fn, optimizer=optimizer)
+        plan = plan_of(batch, split, form.models_on_pieces(self.models))
         if verify:
             require_once(self, batch, form, split, self._tried)
         with self._open_by_hand([lane]) as window:
