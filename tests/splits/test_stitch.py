@@ -112,6 +112,12 @@ def test_smaller_outputs_are_blended_where_they_have_whole_pixels():
     assert distance(small, functional.avg_pool2d(image, 4)) < EXACTLY
 
 
+def test_an_axis_that_is_not_cut_may_have_any_scale():
+    model = nn.AvgPool2d((1, 4))
+    image = torch.randn(1, 2, 40, 10).double()
+    assert distance(instep.stitch(model, image, 16, overlap=6), model(image)) < EXACTLY
+
+
 def test_narrow_types_are_blended_in_float32():
     image = torch.randn(1, 2, 40, 40).bfloat16()
     found = instep.stitch(nn.Identity(), image, 16, overlap=4)
@@ -338,6 +344,7 @@ def test_the_probe_is_done_once_until_the_model_changes(monkeypatch):
         ({"overlap": (4,)}, "overlap is"),
         ({"overlap": 4, "blend": "cubic"}, "blend is 'cubic'"),
         ({"batch": 0}, "batch is 0"),
+        ({"device": "meta"}, "device is 'meta', the model is on 'cpu'"),
         ({"out": "made.tif"}, "made.tif"),
         ({"out": 3}, "out is a int"),
         ({"out": torch.zeros(1, 3, 40, 41)}, "out has the shape"),

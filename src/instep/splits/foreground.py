@@ -58,10 +58,13 @@ class Map:
         read = window(self.array, block)
         return read.reshape(read.shape[read.dim() - len(block) :])
 
-    def in_image(self, pixel: Sequence[int], block: Slices) -> tuple[int, ...]:
-        """Return where in the image a pixel of a block lies."""
-        parts = zip(pixel, block, self.ratios, strict=True)
-        return tuple(int((at + part.start) / ratio) for at, part, ratio in parts)
+    def in_image(self, number: int, block: Slices) -> tuple[int, ...]:
+        """Return where in the image a pixel of a block lies, by its number in the block."""
+        places = []
+        for part, ratio in zip(reversed(block), reversed(self.ratios), strict=True):
+            number, at = divmod(number, part.stop - part.start)
+            places.append(int((at + part.start) / ratio))
+        return tuple(reversed(places))
 
 
 class Drawer:
@@ -129,14 +132,18 @@ class Foreground(Drawer):
 
     def draw(self, random: Random, group: Group) -> Pixel:
         """Draw a labelled pixel; each class as often as the others, if that was asked for."""
-        kind: Hashable = "any"
+        kind: int | str = "any"
         if self._balanced:
             kind = random.choice(sorted(self._classes[group]))
         source, block, read = self._block(random, group, kind)
-        read = read.long()
-        kinds = [kind] if self._balanced else self._background
-        chosen = torch.isin(read, torch.tensor(kinds, dtype=torch.long, device=read.device))
-        found = (chosen if self._balanced else ~chosen).nonzero()
+        flat = read.long().flatten()
+        if isinstance(kind, int):
+            wanted = flat.eq(kind)
+        else:
+            wanted = torch.ones_like(flat, dtype=torch.bool)
+            for value in self._background:
+                wanted &= flat.ne(value)
+        found = wanted.nonzero()
         if not len(found):
             raise SplitError(
                 f"the labels of source {source} have changed.",
@@ -144,8 +151,8 @@ class Foreground(Drawer):
                 fix="make a new RandomPatches after changing labels.",
                 more="patches",
             )
-        pixel = found[random.randrange(len(found))].tolist()
-        return source, self._maps[source].in_image(pixel, block)
+        number = int(found[random.randrange(len(found))])
+        return source, self._maps[source].in_image(number, block)
 
 
 class WeightMap(Drawer):
@@ -184,5 +191,4 @@ class WeightMap(Drawer):
         # Rounding must not draw what has no weight.
         last = int(torch.searchsorted(ends, float(ends[-1])))
         entry = min(int(torch.searchsorted(ends, number, right=True)), last)
-        at = torch.unravel_index(torch.tensor(entry), read.shape)
-        return source, self._maps[source].in_image([int(index) for index in at], block)
+        return source, self._maps[source].in_image(entry, block)

@@ -124,9 +124,7 @@ class Blended:
         first: Sequence[Tensor],
     ) -> None:
         dims = len(sizes)
-        scales = [
-            _scales(made, [min(*p) for p in zip(sizes, patch, strict=True)]) for made in first
-        ]
+        scales = [_scales(made, sizes, patch) for made in first]
         self._reads: list[list[Range]] = []
         self._windows: list[list[tuple[Window, ...]]] = [[] for _ in first]
         for axis in range(dims):
@@ -186,7 +184,8 @@ def _fitting(part: Tensor, placed: Slices, made: Tensor) -> Tensor:
     return part
 
 
-def _scales(made: Tensor, read: Sequence[int]) -> list[Fraction]:
+def _scales(made: Tensor, sizes: Sequence[int], patch: Sequence[int]) -> list[Fraction]:
+    """Return the output's pixels per pixel of the image, from what was made of one window."""
     if not made.is_floating_point():
         raise SplitError(
             f"the model returns {made.dtype}, which cannot be blended.",
@@ -194,16 +193,17 @@ def _scales(made: Tensor, read: Sequence[int]) -> list[Fraction]:
             fix="return scores or probabilities, and decide after stitching; or pass no overlap.",
             more="patches",
         )
-    found = []
-    sizes = made.shape[-len(read) :] if made.dim() > len(read) else ()
-    for size, length in zip(sizes, read, strict=False):
-        scale = scale_of(size, length)
+    found: list[Fraction] = []
+    axes = made.shape[-len(sizes) :] if made.dim() > len(sizes) else ()
+    for n, length, size in zip(axes, sizes, patch, strict=False):
+        # The only window along an axis is its own place, whatever its scale.
+        scale = Fraction(n, length) if length <= size else scale_of(n, size)
         if scale is not None:
             found.append(scale)
-    if len(found) < len(read):
+    if len(found) < len(sizes):
+        read = " x ".join(str(min(pair)) for pair in zip(sizes, patch, strict=True))
         raise SplitError(
-            f"of a window of {' x '.join(map(str, read))} pixels the model makes "
-            f"{tuple(made.shape)}.",
+            f"of a window of {read} pixels the model makes {tuple(made.shape)}.",
             why="it is no whole multiple or fraction of the window, so that its place in the "
             "whole output is not known.",
             fix="pad inside the model, choose a patch that its stride divides, or pass no overlap: "

@@ -101,7 +101,7 @@ class RandomPatches(Dataset[Any]):
         self._weights: WeightMap | None = None
         self._foreground: Foreground | None = None
         self._probability = float(foreground or 0)
-        if isinstance(weight, str) or whole_number(weight) is not None:
+        if isinstance(weight, str | int):
             maps = self._maps(weight, "weight")
             self._weights = WeightMap(maps)
         elif weight is not None:

@@ -59,7 +59,7 @@ def stitch(
         look at other pixels.
     out: where to write: a tensor, an array, or the path of a .npy file to make; by default a new
         tensor. With several outputs, a structure like the model's output. It is returned.
-    device: where the model runs; by default where its parameters are.
+    device: where tiles are put for a model without parameters; else they go where those are.
     approximate: take the halo of the model without its norms, and say that this is not equal.
 
     No graph is kept, and the model stays in the mode it is in: call `model.eval()` first.
@@ -245,10 +245,20 @@ def _mention_mode(model: Any) -> None:
 
 
 def _device(model: Any, view: View, device: torch.device | str | None) -> torch.device:
-    if device is not None:
-        return torch.device(device)
     parameters = model.parameters() if isinstance(model, nn.Module) else iter(())
-    return next((p.device for p in parameters), view.device)
+    held = next((p.device for p in parameters), None)
+    if device is None:
+        return view.device if held is None else held
+    asked = torch.device(device)
+    # "cuda" is any of them, as everywhere in torch.
+    if held is not None and (held.type != asked.type or asked.index not in (None, held.index)):
+        raise SplitError(
+            f"device is {str(asked)!r}, the model is on {str(held)!r}.",
+            why="tiles are put where the model is, and it is not moved here.",
+            fix=f"call model.to({str(asked)!r}) first, and leave device out.",
+            more="patches",
+        )
+    return asked if held is None else held
 
 
 def _overlaps(overlap: int | tuple[int, ...], patch: Sequence[int]) -> tuple[int, ...]:
