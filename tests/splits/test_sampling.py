@@ -97,6 +97,15 @@ def test_foreground_patches_lie_around_labelled_pixels_each_as_often():
     assert every_draw(without) == pytest.approx({(1, (5, 5)): 1.0})
 
 
+@pytest.mark.parametrize(("scale", "pixel", "start"), [(2, (17, 4), (6, 0)), (0.5, (4, 3), (6, 4))])
+def test_labels_at_another_scale(scale, pixel, start):
+    labels = torch.zeros(int(20 * scale), int(20 * scale), dtype=torch.int64)
+    labels[pixel] = 1
+    patches = instep.RandomPatches([(coordinates(20, 20), labels)], 4, foreground=1)
+    assert every_draw(patches) == pytest.approx({(0, start): 1.0})
+    assert patches[0][1].sum() == 1
+
+
 def test_labels_far_apart_in_a_large_map_are_as_likely():
     """Blocks of a map are drawn by what they hold."""
     labels = torch.zeros(600, 300, dtype=torch.int64)

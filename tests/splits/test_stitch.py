@@ -311,6 +311,17 @@ def test_it_works_where_gradients_are_off():
             assert distance(instep.stitch(fresh, image, 16), expected) < EXACTLY
 
 
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+def test_the_proof_compares_gradients_also_where_they_are_off(off, monkeypatch):
+    seen = []
+    real = module.certify
+    monkeypatch.setattr(module, "certify", lambda *a, **k: seen.append(real(*a, **k)) or seen[-1])
+    model, image = made(Residual, (1, 3, 200, 200))
+    with off():
+        instep.stitch(model, image, 64, halo=4)
+    assert 1e-4 < seen[0].error < 1
+
+
 def test_the_probe_is_done_once_until_the_model_changes(monkeypatch):
     calls = []
     real = module.certify
@@ -320,7 +331,7 @@ def test_the_probe_is_done_once_until_the_model_changes(monkeypatch):
         instep.stitch(model, image, 32)
         instep.stitch(model, torch.cat([image, image], 2), 32)
     assert len(calls) == 1
-    model.head = nn.Conv2d(6, 2, 5, padding=2).double()
+    model.head = nn.Conv2d(6, 2, 5, padding=2).double().eval()
     found = instep.stitch(model, image, 32)
     assert len(calls) == 2
     assert distance(found, whole(model, image)) < EXACTLY

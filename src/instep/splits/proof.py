@@ -51,10 +51,12 @@ def prove(
         for axis, size in zip(axes, wanted, strict=True)
     ]
     cut = [index for index, axis in enumerate(small) if axis is not None]
+    together = [small]
     if len(cut) > 1 and _pixels(small, side) > AFFORDABLE:
-        alone = [[a if i == index else None for i, a in enumerate(small)] for index in cut]
-        return [_compared(subject, one, wanted, side) for one in alone]
-    return [_compared(subject, small, wanted, side)]
+        together = [[a if i == index else None for i, a in enumerate(small)] for index in cut]
+    # Where gradients are off, nothing would be compared.
+    with torch.enable_grad():
+        return [_compared(subject, axes, wanted, side) for axes in together]
 
 
 def _shortened(axis: Axis, core: int) -> Axis:
