@@ -17,7 +17,7 @@ from instep.splits.grids import Blended, Exact, Grid, Uncut
 from instep.splits.micro import whole_number
 from instep.splits.running import Run, View
 from instep.splits.tree import renewed, tensors
-from instep.splits.writing import Canvas, outs_of
+from instep.splits.writing import Canvas, outs_of, require_apart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -74,27 +74,26 @@ def stitch(
     view = View.of(image, patch)
     _require_options(halo, overlap, blend, batch)
     _mention_mode(model)
+    require_apart(view.array, out)
     run = Run(model, view, prepare, _device(model, view, device))
-    first: Any = None
     if all(n <= size for n, size in zip(view.sizes, view.patch, strict=True)):
-        grid: Grid = Uncut(len(view.sizes))
+        painting = _Painting(run, Uncut(len(view.sizes)), out)
     elif overlap is None:
-        grid = Exact(_certificate(run, halo, is_approximate=approximate), view.patch)
+        certificate = _certificate(run, halo, is_approximate=approximate)
+        painting = _Painting(run, Exact(certificate, view.patch), out)
     else:
-        shared = _overlaps(overlap, view.patch)
-        first = run.start()
-        grid = Blended(view.sizes, view.patch, shared, blend, list(tensors(first)))
-    return _painted(_Painting(run, grid, out), run, grid, batch, first)
+        painting = _begun(run, _overlaps(overlap, view.patch), blend, out)
+    return painting.finished(batch)
 
 
-def _painted(painting: _Painting, run: Run, grid: Grid, batch: int, first: Any) -> Any:
-    places = [(sample, tile) for sample in range(run.view.samples) for tile in range(len(grid))]
-    if first is not None:
-        painting.paint(places[:1], first)
-        del places[0], first
-    for group in _together(places, grid, run.view, batch):
-        painting.paint(group)
-    return painting.finished()
+def _begun(run: Run, overlap: Sequence[int], blend: Blend, out: Any) -> _Painting:
+    """Run the first window, which tells the scales of the outputs, and paint it."""
+    first = run.start()
+    view = run.view
+    grid = Blended(view.sizes, view.patch, overlap, blend, list(tensors(first)))
+    painting = _Painting(run, grid, out)
+    painting.paint([(0, 0)], first)
+    return painting
 
 
 class _Painting:
@@ -106,6 +105,7 @@ class _Painting:
         self._out = out
         self._canvases: list[Canvas] = []
         self._whole: Any = None
+        self._done: set[Place] = set()
 
     def paint(self, group: Sequence[Place], result: Any = None) -> None:
         """Run the model on some tiles, unless its result is there, and write what it makes."""
@@ -118,9 +118,15 @@ class _Painting:
         for output, (made, canvas) in enumerate(pairs):
             for row, (sample, tile) in enumerate(group):
                 self._write(canvas, output, made[row], sample, tile)
+        self._done.update(group)
 
-    def finished(self) -> Any:
-        """Return the outputs, in the structure of the model's."""
+    def finished(self, batch: int) -> Any:
+        """Paint what is left and return the outputs, in the structure of the model's."""
+        view, grid = self._run.view, self._grid
+        places = [(sample, tile) for sample in range(view.samples) for tile in range(len(grid))]
+        left = [place for place in places if place not in self._done]
+        for group in _together(left, grid, view, batch):
+            self.paint(group)
         for canvas in self._canvases:
             canvas.close()
         return self._whole

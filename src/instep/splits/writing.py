@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from instep.errors import SplitError
-from instep.splits.reading import is_array, is_floating, tensor_of
+from instep.splits.reading import File, is_array, is_floating, tensor_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -155,3 +155,42 @@ def _is_alike(result: Any, out: Any) -> bool:
     if isinstance(result, list | tuple):
         return isinstance(out, list | tuple) and len(out) == len(result)
     return isinstance(out, type(result))
+
+
+def require_apart(image: Any, out: Any) -> None:
+    """Refuse to write over the image: the next tile would read what this one wrote."""
+    held = _memory(image)
+    for given in _leaves(out):
+        if given is image or (held is not None and _memory(given) == held):
+            raise SplitError(
+                "out is where the image is.",
+                why="tiles read beyond what they write, and would read outputs of other tiles.",
+                fix="write to another array or file.",
+                more="patches",
+            )
+
+
+def _leaves(out: Any) -> list[Any]:
+    if isinstance(out, Mapping):
+        return [leaf for child in out.values() for leaf in _leaves(child)]
+    if isinstance(out, list | tuple):
+        return [leaf for child in out for leaf in _leaves(child)]
+    if dataclasses.is_dataclass(out) and not isinstance(out, type):
+        children = [getattr(out, field.name) for field in dataclasses.fields(out)]
+        return [leaf for child in children for leaf in _leaves(child)]
+    return [out]
+
+
+def _memory(array: Any) -> Any:
+    """Return what tells where an array lies: its file, or the start of what it is a view of."""
+    if isinstance(array, str | Path | File):
+        path = array.path if isinstance(array, File) else Path(array)
+        return path.resolve()
+    if getattr(array, "filename", None) is not None:
+        return Path(array.filename).resolve()
+    while not isinstance(array, Tensor) and is_array(getattr(array, "base", None)):
+        array = array.base
+    if isinstance(array, Tensor):
+        return array.untyped_storage().data_ptr() or None
+    place = getattr(array, "__array_interface__", None)
+    return place["data"][0] if place else None
