@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from instep.errors import InstepError, InstepWarning
     from instep.splits.micro import Micro
     from instep.splits.patches import Patches
+    from instep.splits.sampling import RandomPatches
+    from instep.splits.stitch import stitch
     from instep.trace import Trace
     from instep.watching.job import Job, watch
     from instep.watching.ledger import ledger
@@ -32,12 +34,14 @@ _HOME = {
     "Job": "instep.watching.job",
     "Micro": "instep.splits.micro",
     "Patches": "instep.splits.patches",
+    "RandomPatches": "instep.splits.sampling",
     "Stepper": "instep.engine.stepper",
     "Trace": "instep.trace",
     "Update": "instep.engine.update",
     "Verification": "instep.engine.verify",
     "Window": "instep.engine.window",
     "ledger": "instep.watching.ledger",
+    "stitch": "instep.splits.stitch",
     "verify": "instep.engine.verify",
     "watch": "instep.watching.job",
 }
@@ -49,12 +53,14 @@ __all__ = [
     "Job",
     "Micro",
     "Patches",
+    "RandomPatches",
     "Stepper",
     "Trace",
     "Update",
     "Verification",
     "Window",
     "ledger",
+    "stitch",
     "verify",
     "watch",
 ]

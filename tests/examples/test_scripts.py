@@ -71,6 +71,7 @@ def test_patches(capsys: pytest.CaptureFixture[str]) -> None:
         ("8", str(100 * 40), "1"),
     ]
     assert number(out, "distance from training on whole images") < EXACT
+    assert number(out, "stitched output, distance from the whole") < EXACT
 
 
 def test_masked_tokens(capsys: pytest.CaptureFixture[str]) -> None:
