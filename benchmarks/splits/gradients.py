@@ -120,20 +120,19 @@ def drift(case: Case, updates: int) -> tuple[float, float]:
     """How far naive and exact patches end from the whole image's run, per distance travelled."""
     batch = case.batch()
     start = _weights(case.model())
-    whole = _trained(case, lambda m: loss_of(m, batch).backward(), updates)
-    patches = full_patches(batch, case.patch)
-    naive = _trained(case, lambda m: peers.accumulate(m, patches), updates)
+    whole = _trained(case, [batch], updates)
+    naive = _trained(case, full_patches(batch, case.patch), updates)
     exact = _exactly(case, updates)
     travelled = (whole - start).norm()
     return float((naive - whole).norm() / travelled), float((exact - whole).norm() / travelled)
 
 
-def _trained(case: Case, run: Callable[[nn.Module], None], updates: int) -> Tensor:
+def _trained(case: Case, patches: list[peers.Patch], updates: int) -> Tensor:
     model = case.model()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     for _ in range(updates):
         optimizer.zero_grad()
-        run(model)
+        peers.accumulate(model, patches)
         optimizer.step()
     return _weights(model)
 
