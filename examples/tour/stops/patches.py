@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -62,12 +62,23 @@ class Quality:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A model, at the learning rate that was best for its loop on images of their own."""
+    """A model for each learning rate, and which of them was best on images of their own."""
 
-    model: nn.Module
-    rate: float
-    tried: tuple[float, ...]
-    """PSNR at each of the rates."""
+    models: tuple[nn.Module, ...]
+    decibels: tuple[float, ...]
+    """On those images."""
+
+    @property
+    def model(self) -> nn.Module:
+        """The best one."""
+        return self.models[self.decibels.index(max(self.decibels))]
+
+
+def with_each(run: Trained, batch: Batch) -> tuple[float, ...]:
+    """Return the PSNR of each of the models on these images, run with halo."""
+    small, truth = batch
+    shown = (patch_loops.with_halo(model, small) for model in run.models)
+    return tuple(Quality.of(picture, truth).everywhere for picture in shown)
 
 
 def network() -> nn.Module:
@@ -83,10 +94,8 @@ def trained(name: str, batch: Batch, chosen_on: Batch, passes: int) -> Trained:
         model = network()
         LOOPS[name](model, Adam(model.parameters(), lr=RATES[index]), batch, passes)
         models.append(model)
-    small, truth = chosen_on
-    found = [Quality.of(patch_loops.with_halo(m, small), truth).everywhere for m in models]
-    best = found.index(max(found))
-    return Trained(models[best], RATES[best], tuple(found))
+    run = Trained(tuple(models), ())
+    return replace(run, decibels=with_each(run, chosen_on))
 
 
 def gradient(loop: Loop, batch: Batch) -> Tensor:
@@ -117,13 +126,11 @@ def stop(out: Path, passes: int = PASSES) -> Seen:
     small, truth = satellite.load(satellite.SHOWN, size=satellite.SHOWN_SIZE)
     _describe(batch, passes)
     runs = {name: trained(name, batch, chosen_on, passes) for name in LOOPS}
-    print("\nPSNR (dB) on images that decide the learning rate, for each loop by itself:\n")
-    rows = [[name, *(f"{value:.2f}" for value in run.tried)] for name, run in runs.items()]
-    print(table(["", *(f"lr {rate:g}" for rate in RATES)], rows))
+    _tell_rates(runs, (small, truth))
     pictures = {"bicubic": patch_loops.bicubic(small)}
     pictures |= {title: show(runs[name].model, small) for title, (name, show) in WAYS.items()}
     found = {title: Quality.of(picture, truth) for title, picture in pictures.items()}
-    print("\nPSNR (dB) on the image of the picture, which no loop has seen:\n")
+    print("\nAt the rate chosen, PSNR (dB) on the image of the picture, which no loop has seen:\n")
     rows = [[t, f"{q.everywhere:.2f}", f"{q.at_borders:.2f}"] for t, q in found.items()]
     print(table(["", "everywhere", f"within {BAND} pixels of patch borders"], rows))
     errors = gradient_errors(batch)
@@ -159,6 +166,16 @@ def _describe(batch: Batch, passes: int) -> None:
     print(side_by_side(left, ("exact", body_of(patch_loops.exact))), end="\n\n")
 
 
+def _tell_rates(runs: dict[str, Trained], shown: Batch) -> None:
+    header = ["", *(f"lr {rate:g}" for rate in RATES)]
+    print("\nPSNR (dB) on images that decide the learning rate, for each loop by itself:\n")
+    chosen = [[name, *(f"{value:.2f}" for value in run.decibels)] for name, run in runs.items()]
+    print(table(header, chosen))
+    print("\nThe same on the image of the picture, which decides nothing:\n")
+    told = [[n, *(f"{value:.2f}" for value in with_each(r, shown))] for n, r in runs.items()]
+    print(table(header, told))
+
+
 def _tell(errors: dict[str, float], used: dict[str, float], small: Tensor) -> None:
     print("\nError of the first update's gradient against the whole images', in float64:")
     print(", ".join(f"{name} {error:.1e}" for name, error in errors.items()))
@@ -187,7 +204,7 @@ def _seen(
     return Seen(
         f"Patches with halo have the whole image's gradient ({errors[ENGINE]:.0e}; naive "
         f"{errors[NAIVE]:.0%} off) in {used[ENGINE] / used['whole image']:.0%} of its memory. "
-        f"Trained so, PSNR makes {which} here ({gained:+.2f} dB); showing a picture patch by "
+        f"Its training makes {which} in PSNR here ({gained:+.2f} dB); showing a picture patch by "
         f"patch changes {seams.at_borders - halo.at_borders:+.2f} dB at their borders.",
         (path,),
     )
