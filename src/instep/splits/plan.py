@@ -62,8 +62,8 @@ class Rows:
 
     def part(self, whole: Tensor, index: int) -> Tensor:
         """Return the rows of piece `index`."""
-        rows = self.slices[index]
-        return whole.narrow(self.dim if whole.dim() > 1 else 0, rows.start, rows.stop - rows.start)
+        before = (slice(None),) * (self.dim if whole.dim() > 1 else 0)
+        return whole[(*before, self.slices[index])]
 
 
 @dataclass(frozen=True, slots=True)
