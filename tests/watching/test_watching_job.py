@@ -212,7 +212,7 @@ def test_findings_print_as_people_read_them():
 
 @pytest.mark.parametrize(
     ("name", "start"),
-    [("r.html", "<!doctype html>"), ("r.json", "["), ("r.sarif", "{"), ("r.txt", "tests")],
+    [("r.html", "<!doctype html>"), ("r.json", "["), ("r.sarif", "{"), ("r.txt", "")],
 )
 def test_a_report_of_a_block(name, start, tmp_path, monkeypatch):
     with instep.watch(live=False) as job:
@@ -224,6 +224,7 @@ def test_a_report_of_a_block(name, start, tmp_path, monkeypatch):
     assert early.lower().startswith(start)
     assert text.lower().startswith(start)
     assert "INS101" in text
+    assert "test_watching_job.py" in text
 
 
 def test_a_report_that_cannot_be_written(tmp_path):
