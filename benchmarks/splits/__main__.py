@@ -1,4 +1,4 @@
-"""`python -m benchmarks.splits`: gradient error, cost, drift and memory of patches."""
+"""`python -m benchmarks.splits`: gradient error, cost, drift and memory of splits."""
 
 import argparse
 import sys
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from benchmarks.report import table, versions, write_section
-from benchmarks.splits import gradients, memory, peers, picture, timing
+from benchmarks.splits import coupled, gradients, memory, peers, picture, timing
 
 PACKAGES = ("torch", *peers.PACKAGES)
 UPDATES = 25
@@ -113,14 +113,37 @@ def _memory(size: Size, draw: bool) -> tuple[str, bool]:
     return f"{table(header, rows)}\n\n{words}", True
 
 
+def _batches(size: Size, _: bool) -> tuple[str, bool]:
+    rows, worst = [], 0.0
+    cases = [case for case in coupled.micro() if not size.networks or case.name in size.networks]
+    for kind, listed in (("`Micro`", cases), ("two passes", list(coupled.coupled()))):
+        for case in listed:
+            ours, naive = coupled.errors(case)
+            worst = max(worst, ours)
+            rows.append([kind, case.name, f"{ours:.1e}", f"{naive:.1e}"])
+    ours, naive = coupled.pooled()
+    rows.append(["two passes over patches", "pooled classifier", f"{ours:.1e}", f"{naive:.1e}"])
+    worst = max(worst, ours)
+    for mode in ("window", "exact"):
+        ours, naive = coupled.errors(coupled.normed(mode))
+        worst = max(worst, ours if mode == "exact" else 0.0)
+        rows.append([f'`batchnorm="{mode}"`', "three layers", f"{ours:.1e}", f"{naive:.1e}"])
+    header = ["way", "network or loss", "**instep**", "mean over pieces"]
+    words = (
+        f"{coupled.SAMPLES} samples in pieces of {coupled.PIECE} (patches of 16 for the "
+        f"classifier), float64, CPU. Versions: {versions(['torch'])}."
+    )
+    return f"{table(header, rows)}\n\n{words}", worst < gradients.EXACTLY
+
+
 SECTIONS: dict[str, Section] = {
     "gradients": _gradients,
     "cost": _cost,
     "drift": _drift,
     "memory": _memory,
+    "batches": _batches,
 }
-"""By the name of their place in the README. A further table (of micro-batches, of losses that
-couple the samples) is a function here, a line above, and a pair of markers there."""
+"""By the name of their place in the README."""
 
 
 def _parser() -> argparse.ArgumentParser:

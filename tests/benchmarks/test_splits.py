@@ -96,7 +96,7 @@ def test_the_picture_has_a_line_for_every_way(tmp_path):
 
 
 def test_tables_in_quick_mode(capsys):
-    assert splits.main(["--quick", "--only", "gradients", "drift", "cost"]) == 0
+    assert splits.main(["--quick", "--only", "gradients", "drift", "cost", "batches"]) == 0
     out = capsys.readouterr().out
     assert len(re.findall(r"^\| plain \|", out, re.MULTILINE)) == 3
 
