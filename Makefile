@@ -12,7 +12,7 @@ TRAINCHECK_READY := $(TRAINCHECK)/.ready
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: help setup setup-bench demo docs test lint types unit fuzz test-gpu test-slow test-browser test-peers format \
-	bench-overhead bench-exactness bench-check bench-watch clean
+	bench-overhead bench-exactness bench-check bench-watch bench-splits clean
 
 help:
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -84,6 +84,9 @@ bench-check: $(BENCH_READY) ## lines per CPU second of `instep check`, beside Ru
 
 bench-watch: $(BENCH_READY) $(TRAINCHECK_READY) ## step time under `instep.watch`, beside TrainCheck
 	$(BENCH)/bin/python -m benchmarks.watch_overhead --write
+
+bench-splits: $(BENCH_READY) ## gradient error, cost and memory of patches, beside MONAI and TorchIO
+	$(BENCH)/bin/python -m benchmarks.splits --require-peers --write
 
 # An environment of its own: it brings pandas, polars and numba.
 $(TRAINCHECK_READY): constraints.txt

@@ -74,6 +74,11 @@ def main() -> None:
     ours, theirs = (nn.utils.parameters_to_vector(m.parameters()).detach() for m in (model, whole))
     print(f"distance from training on whole images: {float((ours - theirs).norm()):.1e}")
 
+    # And afterwards the output of the whole image, with no more than a patch in memory.
+    image = pairs[0][0]
+    made, expected = instep.stitch(model.eval(), image, PATCH), model(image).detach()
+    print(f"stitched output, distance from the whole: {float((made - expected).norm()):.1e}")
+
 
 if __name__ == "__main__":
     main()

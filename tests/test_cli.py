@@ -395,6 +395,8 @@ def load():
         return made.judge(unit)
     return made._replace(judge=judge) if {mark!r} else made
 
+# Whoever runs the tests in the background of a shell has handed on that Ctrl-C is ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 tools.load = load
 sys.exit(main(["check", "--jobs", "{jobs}", "--no-cache", {folder!r}]))
 """

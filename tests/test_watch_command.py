@@ -241,7 +241,7 @@ def test_the_page_of_the_command():
         ("sys.exit()", 0, ""),
         ("sys.exit(7)", 7, ""),
         ("sys.exit('bye')", 1, "bye\n"),
-        ("raise KeyboardInterrupt", 130, "KeyboardInterrupt\n"),
+        ("raise KeyboardInterrupt", -2, "KeyboardInterrupt\n"),
         ("1 / 0", 1, "ZeroDivisionError: division by zero\n"),
         ("loss.backward()", 1, "RuntimeError: Trying to backward through the graph a second"),
     ],
@@ -254,6 +254,14 @@ def test_an_end_is_the_programs_own(end, code, said, write, typed):
     assert "instep/" not in err, "a frame of ours is shown"
     assert err.endswith(f"{SUMMARY}1 error found.\n")
     assert Path("report").read_text().startswith(LINE)
+
+
+def test_ctrl_c_ends_a_program_by_its_signal(write):
+    write("import atexit\natexit.register(print, 'bye')\nraise KeyboardInterrupt\n")
+    command = [sys.executable, "train.py"]
+    plain = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert plain.returncode == -2
+    assert done("--quiet", "train.py") == (plain.returncode, plain.stdout, plain.stderr)
 
 
 def test_a_script_that_does_not_parse(write, typed):

@@ -25,7 +25,7 @@ def milliseconds(run: Callable[[], object], *, repeats: int = 7, warm_up: int = 
         end.record()
         torch.cuda.synchronize()
         times.append(begin.elapsed_time(end))
-    return statistics.median(times)
+    return float(statistics.median(times))
 
 
 def host_microseconds(run: Callable[[], object], *, repeats: int = 50) -> float:

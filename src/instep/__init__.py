@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from instep.fast.fuse import fuse
     from instep.splits.micro import Micro
     from instep.splits.patches import Patches
+    from instep.splits.sampling import RandomPatches
+    from instep.splits.stitch import stitch
     from instep.trace import Trace
     from instep.watching.job import Job, watch
     from instep.watching.ledger import ledger
@@ -33,6 +35,7 @@ _HOME = {
     "Job": "instep.watching.job",
     "Micro": "instep.splits.micro",
     "Patches": "instep.splits.patches",
+    "RandomPatches": "instep.splits.sampling",
     "Stepper": "instep.engine.stepper",
     "Trace": "instep.trace",
     "Update": "instep.engine.update",
@@ -40,6 +43,7 @@ _HOME = {
     "Window": "instep.engine.window",
     "fuse": "instep.fast.fuse",
     "ledger": "instep.watching.ledger",
+    "stitch": "instep.splits.stitch",
     "verify": "instep.engine.verify",
     "watch": "instep.watching.job",
 }
@@ -51,6 +55,7 @@ __all__ = [
     "Job",
     "Micro",
     "Patches",
+    "RandomPatches",
     "Stepper",
     "Trace",
     "Update",
@@ -58,6 +63,7 @@ __all__ = [
     "Window",
     "fuse",
     "ledger",
+    "stitch",
     "verify",
     "watch",
 ]

@@ -1,7 +1,5 @@
 """`python -m instep` is the command line."""
 
-import sys
+from instep.cli import entry
 
-from instep.cli import main
-
-sys.exit(main())
+entry()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from instep.commands.parser import build
 from instep.errors import InstepError
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CANNOT_RUN, PIPE_CLOSED, INTERRUPTED = 2, 1, 130
+BY_SIGNAL = -signal.SIGINT
+"""How a program under watch has ended, in the way that `subprocess` says it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,6 +40,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     return code
+
+
+def entry() -> NoReturn:
+    """Run the command line as a process of its own, and end it.
+
+    A program under watch that Ctrl-C has ended, ends by that signal, as Python would end it:
+    whoever has started it (a shell, a launcher) looks for that.
+    """
+    code = main()
+    if code == BY_SIGNAL:
+        sys.excepthook = lambda *_: None  # what there is to show has been shown
+        raise KeyboardInterrupt
+    sys.exit(code)
 
 
 def _printable(text: str) -> str:

@@ -1,8 +1,9 @@
 import math
+from dataclasses import replace
 
 import pytest
 
-from benchmarks.evaluation.__main__ import page_sections
+from benchmarks.evaluation.__main__ import PAGE, README, page_sections, summary
 from benchmarks.evaluation.running import check_clone, clones
 from benchmarks.evaluation.verdicts import (
     Precision,
@@ -78,3 +79,33 @@ def test_the_data_fit_together():
         assert one.verdict in {"true", "false", "unclear"}
         assert one.now in {"error", "warning", "silent"}
         assert one.reason
+
+
+def test_the_summary_is_of_the_last_sets():
+    repositories = [Repository(name, "a+b", "0123456789abcdef", 3, 1000) for name in "abc"]
+    verdicts = [
+        replace(verdict(said, severity=severity), set=name)
+        for name in "abc"
+        for severity in ("error", "warning")
+        for said in ("true", "true", "false")[: 3 if name == "c" else 2]
+    ]
+    text = " ".join(summary(repositories, verdicts).split())
+    assert "in 3 public repositories" in text
+    assert "On the last 1 of them" in text
+    assert "right in 2 of 3 errors (67%, above 14%) and 2 of 3 warnings (67%, above 14%)" in text
+    assert "in 2 of 2 and 2 of 2 errors" in text
+    assert "one error in 5, and one warning in 5," in text
+
+
+def test_the_pages_say_what_the_data_say():
+    repositories, verdicts = load_repositories(), load_verdicts()
+    page = PAGE.read_text(encoding="utf-8")
+    for name, body in page_sections(repositories, verdicts).items():
+        assert body in page, name
+    assert summary(repositories, verdicts) in README.read_text(encoding="utf-8")
+
+
+def test_right_findings_that_are_lost_are_counted():
+    lost = replace(verdict(), now="silent")
+    left = page_sections([Repository("one", "a+b", "0" * 40, 3, 1)], [lost, verdict()])["left"]
+    assert "| one | 1 of 1 | 0 of 0 | 1 |" in left

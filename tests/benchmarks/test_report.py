@@ -1,6 +1,7 @@
 import pytest
 
 from benchmarks.report import README, replace_section, table, versions, write_section
+from benchmarks.splits.__main__ import SECTIONS
 
 
 def test_a_table():
@@ -46,7 +47,9 @@ def test_writing_a_section(tmp_path):
     assert "µs" in readme.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["exactness", "overhead", "check-speed"])
+@pytest.mark.parametrize(
+    "name", ["exactness", "overhead", "check-speed", *(f"splits-{name}" for name in SECTIONS)]
+)
 def test_the_readme_has_every_place(name):
     before = README.read_text(encoding="utf-8")
     assert len(replace_section(before, name, "")) < len(before)

@@ -50,6 +50,36 @@ def test_the_branch_that_a_finding_needs_is_said():
     assert finding.condition == "when late"
 
 
+APEX = """\
+import torch
+from apex import amp
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(3):
+    for i, (x, y) in enumerate(loader):
+        loss = criterion(model(x), y) / 4
+        if apex:
+            with amp.scale_loss(loss, optimizer) as scaled_loss:
+                scaled_loss.backward()
+        else:
+            loss.backward()
+        if (i + 1) % 4 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_a_branch_is_not_said_if_the_other_one_shows_the_same():
+    [finding] = judge(unit_of(APEX)).findings
+    assert (finding.code, finding.condition) == ("INS202", None)
+
+
+def test_a_branch_is_said_if_the_other_one_is_right():
+    step = "\n            optimizer.step()\n            optimizer.zero_grad()"
+    text = APEX.replace("            loss.backward()", "            loss.backward()" + step)
+    [finding] = judge(unit_of(text), codes=frozenset({"INS202"})).findings
+    assert finding.condition == "when apex"
+
+
 def test_a_module_that_is_too_long_to_follow_is_not_judged_and_that_is_said():
     judged = judge(unit_of(LOOP + "".join(f"x{n} = f(x{n})\n" for n in range(40_000))))
     assert judged.findings == ()

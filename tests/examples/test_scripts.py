@@ -71,6 +71,7 @@ def test_patches(capsys: pytest.CaptureFixture[str]) -> None:
         ("8", str(100 * 40), "1"),
     ]
     assert number(out, "distance from training on whole images") < EXACT
+    assert number(out, "stitched output, distance from the whole") < EXACT
 
 
 def test_masked_tokens(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,6 +101,14 @@ def test_two_optimizers(capsys: pytest.CaptureFixture[str]) -> None:
     assert number(out, "updates of g") == micro_batches / 33 * 17
     before, after = re.findall(r"([\d.]+) → ([\d.]+)", out)[0]
     assert float(after) < float(before) / 2
+
+
+def test_contrastive(capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed("contrastive", capsys)
+    assert number(out, "piece by piece, gradient error") > 1e-2
+    assert "(coupled)" in out
+    assert number(out, "of 8 pieces, loss") == number(out, "as one batch, loss")
+    assert number(out, "distance after 20 updates, two passes") < EXACT
 
 
 def test_resume(capsys: pytest.CaptureFixture[str]) -> None:

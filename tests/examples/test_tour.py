@@ -5,13 +5,15 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from matplotlib.image import imread
 
 from examples.tour import __main__ as tour
-from examples.tour import loops, show
+from examples.tour import loops, patch_loops, satellite, show
+from examples.tour.meter import peak_bytes
 from examples.tour.show import body_of, progress, side_by_side
 from examples.tour.stop import Seen, TourError
-from examples.tour.stops import checking, one_window, training, watching
+from examples.tour.stops import checking, one_window, patches, training, watching
 
 
 def test_one_window_the_engine_is_exact_and_the_textbook_loop_is_not() -> None:
@@ -101,6 +103,65 @@ def test_a_command_that_ends_otherwise_fails_its_stop(tmp_path: Path) -> None:
         checking.instep_check(tmp_path, "empty.py", expect=1)
 
 
+def test_images_in_patches_tells_what_it_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = patches.stop(tmp_path, passes=2)
+    out = capsys.readouterr().out
+    rows = dict(re.findall(r"^(\S.*?)  +(\d\d\.\d\d)  +\d\d\.\d\d$", out, re.MULTILINE))
+    assert {"bicubic", "naive, shown patch by patch", "instep.Patches, shown with halo"} <= set(
+        rows
+    )
+    assert float(rows["naive, shown with halo"]) > float(rows["naive, shown patch by patch"])
+    naive, exact = re.findall(r"^naive (\S+), instep.Patches (\S+)$", out, re.MULTILINE)[0]
+    assert float(naive) > 1e-2
+    assert float(exact) < 1e-12
+    assert "NASA" in out
+    pixels = imread(seen.pictures[0])[..., :3]
+    assert pixels.shape[1] > pixels.shape[0] > 600
+    assert pixels.std() > 0.02
+
+
+def test_images_in_patches_are_run_with_halo_as_in_one_piece() -> None:
+    small, truth = satellite.load(satellite.SHOWN, size=satellite.SHOWN_SIZE)
+    assert torch.allclose(small[0, :, 0, 0], truth[0, :, :2, :2].mean((1, 2)))
+    model = patches.network()
+    with torch.no_grad():
+        whole = model(small)
+    assert (patch_loops.with_halo(model, small) - whole).abs().max() < 1e-6
+    naive = (patch_loops.patch_by_patch(model, small) - whole).abs()[0].amax(0)
+    near = patch_loops.borders((226, 300), 2 * 7)
+    assert naive[near].max() > 1e-3
+    assert naive[~near].max() < 1e-6
+
+
+def test_images_in_patches_says_nothing_that_was_not_measured(tmp_path: Path) -> None:
+    names = (patches.NAIVE, patches.ENGINE)
+    right = dict(zip(names, (0.1, 1e-15), strict=True))
+    used = {"whole image": 8.0, patches.ENGINE: 1.0}
+    for errors, memory, said in (
+        ({**right, patches.ENGINE: 1e-9}, used, "is off by"),
+        ({**right, patches.NAIVE: 1e-9}, used, "off by only"),
+        (right, {**used, patches.ENGINE: 5.0}, "5.0 MiB"),
+    ):
+        with pytest.raises(TourError, match=said):
+            patches._seen(errors, memory, {}, tmp_path)
+
+
+def test_the_meter_counts_tensors_while_they_live() -> None:
+    outside = torch.ones(1000)
+
+    def update() -> None:
+        kept = outside + 1
+        for _ in range(3):
+            kept.mul_(2)
+            kept.view(10, 100).exp()
+
+    assert peak_bytes(update) == 8000
+    model = torch.nn.Linear(8, 8, bias=False)
+    assert peak_bytes(lambda: model(torch.ones(100, 8)).sum().backward()) >= 2 * 3200
+
+
 def test_the_whole_tour(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tour.main(["--out", str(tmp_path)])
     out = capsys.readouterr().out
@@ -108,7 +169,7 @@ def test_the_whole_tour(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "window.backward(loss, items=counted(y))" in out
     assert "\r" not in out
     picture = tmp_path / "tour" / "loss_curves.png"
-    *seen, where, following = out.splitlines()[-6:]
+    *seen, where, following = out.splitlines()[-7:]
     assert seen[0].startswith("Seen:")
     assert str(picture) in where
     assert following.startswith("Next:")

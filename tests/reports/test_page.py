@@ -1,5 +1,6 @@
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -88,6 +89,17 @@ def test_the_head_says_how_it_went():
     assert "ValueError: &lt;b&gt;" in failed
     assert "rank 1 of 4" in failed
     assert "still running when this was written" in page.render(small(ending="running"))
+
+
+def test_windows_of_several_sizes():
+    record = small()
+    events, moments = record.events, [(0.1 * at, number) for at, number in enumerate(
+        [0, 2, 3, 0, 0, 2, 3, 0, 0, 2, 3]
+    )]  # fmt: skip
+    text = page.render(replace(record, events=events, first=tuple(moments), latest=()))
+    tiles = dict(re.findall(r"<div><dt>(.*?)</dt><dd>(.*?)</dd></div>", text))
+    assert tiles["backwards in a window"] == "1 to 2"
+    assert "<td>2 (1 of others)</td>" in text
 
 
 def test_the_summary_counts():

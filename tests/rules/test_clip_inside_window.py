@@ -30,6 +30,15 @@ def test_clip_before_each_backward():
     assert judged(rule, *events).keys() == {20}
 
 
+def test_the_first_of_such_clips_meets_nothing():
+    micro = [Drawn("loader"), clip(), backward()]
+    window = [*micro * 3, step(**LITERAL), zero()]
+    message = judged(rule, *window, *window)[20][1]
+    assert "clipped 2 times while they add up, and never as a whole" in message
+    message = judged(rule, *micro * 3, step(every=3))[20][1]
+    assert "clipped at every micro-batch but the first" in message
+
+
 def test_the_evidence():
     finding = one(rule, backward(), clip(), backward(), clip(), step())
     assert [e.kind for e in finding.evidence] == ["clip", "backward", "backward", "step"]

@@ -22,6 +22,12 @@ def test_at_the_top_of_the_epoch():
     )
 
 
+def test_nothing_is_lost_with_the_first_value():
+    type_ = "torch.optim.lr_scheduler.LambdaLR"
+    made = Created("scheduler", "scheduler", {"type": type_, "skippable": True})
+    assert judged(rule, made, *[schedule(), *BATCH * 3, END] * 2) == {}
+
+
 def test_before_the_update_of_the_batch():
     finding = one(rule, STEP_LR, *[zero(), backward(), schedule(unit="update"), step()] * 2)
     assert finding.place.line == 50

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, UserDict, defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -106,3 +106,100 @@ def test_containers_keep_what_they_carry():
 def test_tensors_that_are_not_dense_are_refused():
     with pytest.raises(SplitError, match="layout"):
         list(Micro(1).pieces(torch.eye(3).to_sparse()))
+
+
+class Encoded(UserDict):
+    """As transformers' BatchEncoding: entries, and something else for each sample."""
+
+    def __init__(self, data=None, encodings=None):
+        super().__init__(data)
+        self.encodings = encodings
+        self.n_sequences = 1
+
+    def __getattr__(self, item):
+        try:
+            return self.data[item]
+        except KeyError as error:
+            raise AttributeError(item) from error
+
+
+class Frozen(OrderedDict):
+    """As transformers' ModelOutput: a dict that refuses update()."""
+
+    def update(self, *args, **kwargs):
+        raise TypeError("refused")
+
+
+def test_mappings_as_tokenizers_make_them():
+    batch = Encoded({"input_ids": torch.arange(3), "name": "x"}, ["a", "b", "c"])
+    first, last = Micro(2).pieces(batch)
+    assert type(first) is Encoded
+    assert first.input_ids.tolist() == [0, 1]
+    assert last.encodings == ["c"]
+    assert last.n_sequences == 1
+    assert batch.encodings == ["a", "b", "c"]
+    output = Frozen()
+    output["logits"] = torch.arange(3)
+    assert [len(piece["logits"]) for piece in Micro(2).pieces(output)] == [2, 1]
+
+
+def test_samples_along_another_dimension():
+    batch = (torch.arange(12).view(4, 3), torch.arange(3), torch.ones(4, 3, 2))
+    first, last = Micro(2, dim=1).pieces(batch)
+    assert first[0].tolist() == [[0, 1], [3, 4], [6, 7], [9, 10]]
+    assert last[1].tolist() == [2]
+    assert last[2].shape == (4, 1, 2)
+    plan = Micro(2, dim=1).plan(batch)
+    assert torch.equal(plan.join([first[0], last[0]]), batch[0])
+    assert torch.equal(plan.part(batch[0], 1), last[0])
+    assert torch.equal(plan.part(batch[1], 1), last[1])
+    assert [piece.items for piece in plan] == [2, 1]
+    with pytest.raises(SplitError, match=r"dimension 2"):
+        list(Micro(1, dim=2).pieces(batch))
+
+
+def test_the_error_names_the_dimension_that_would_do():
+    time_first = (torch.ones(7, 3, 2), torch.ones(5, 3))
+    with pytest.raises(SplitError, match=r"\[5, 7\] samples(.|\n)*dim=1"):
+        list(Micro(1).pieces(time_first))
+    with pytest.raises(SplitError, match=r"\[3, 7\] samples(.|\n)*dim=1"):
+        list(Micro(1).pieces((torch.ones(7, 3), torch.ones(3))))
+    with pytest.raises(SplitError) as caught:
+        list(Micro(1).pieces((torch.ones(7, 3, 4), torch.ones(5, 3, 4))))
+    assert "dim=" not in str(caught.value)  # two would do, so that none is meant
+
+
+def test_tensors_hidden_in_an_object_are_refused():
+    class Hidden:
+        def __init__(self, x):
+            self.x = x
+
+    with pytest.raises(SplitError, match=r"Hidden, whose 'x'"):
+        list(Micro(1).pieces((torch.ones(3), Hidden(torch.ones(3)))))
+    pieces = list(Micro(1).pieces((torch.ones(3), Hidden(torch.ones(5)))))
+    assert len(pieces) == 3
+    assert len(list(Micro(1).pieces((torch.ones(2), torch.nn.BatchNorm1d(2))))) == 2
+
+
+@pytest.mark.parametrize(
+    ("size", "options"),
+    [
+        (8, {"tokens": 4}),
+        ("auto", {"tokens": 4}),
+        (None, {"tokens": 0}),
+        (None, {"tokens": "4"}),
+        (None, {"tokens": float("inf")}),
+        (8, {"cost": len}),
+        (8, {"budget": 100}),
+        ("auto", {"budget": -1}),
+        ("auto", {"budget": True}),
+        (8, {"dim": -1}),
+        (8, {"dim": None}),
+        (8, {"dim": 1.0}),
+    ],
+)
+def test_options_that_do_not_fit(size, options):
+    with pytest.raises(SplitError, match="does not fit this split"):
+        Micro(size, **options)
+    with pytest.raises(SplitError, match="split is None"):
+        Micro()

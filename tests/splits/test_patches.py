@@ -229,6 +229,31 @@ def test_a_smaller_halo_reports_its_error():
     assert "halo=4" in str(small)
 
 
+def test_a_gradient_that_is_right_does_not_make_outputs_right():
+    """What has no weights has no part in this gradient, but it has in the loss's."""
+
+    class Blurred(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 3, 1)
+
+        def forward(self, x):
+            return self.conv(x) + functional.avg_pool2d(x, 9, 1, 4)
+
+    image = torch.randn(1, 3, 200, 200)
+    small = instep.Patches(64, halo=1).certify(image, Blurred())
+    assert small.error < EXACTLY
+    assert small.output_error > 1e-3
+    assert not small.is_exact
+    assert instep.Patches(64, halo=4).certify(image, Blurred()).is_exact
+
+
+def test_the_proof_needs_no_gradients_around_it():
+    with torch.no_grad():
+        small = instep.Patches(64, halo=4).certify(torch.randn(1, 3, 200, 200), Residual())
+    assert 1e-4 < small.error < 1
+
+
 def test_the_model_must_be_called_on_the_patch():
     model = plain()
     stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))

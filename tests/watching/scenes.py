@@ -40,6 +40,8 @@ from tests.watching.second import SECOND
 from tests.watching.stage import Scene, scenes
 
 CANNOT_RUN = {
+    "not_ins401_one_of_several_schedules": "transformers is not installed",
+    "not_ins604_layers_taken_over": "its pretrained model is in another file, with its weights",
     "not_ins101_clear_grad": "paddle is not installed",
     "not_ins101_other_framework": "mxnet is not installed",
     "not_ins101_gluon_look_alike": "mxnet is not installed",

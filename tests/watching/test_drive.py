@@ -23,6 +23,9 @@ RUNNING = [path for path in RIGHT if path.stem not in CANNOT_RUN]
 CODES = [code for code, rule in rulebook().items() if getattr(rule, "SEEN", None) != "watch"]
 """Rules that the checker has."""
 
+WATCHED = [code for code in rulebook() if code not in CODES and code != "INS606"]
+"""Rules that need a running job; that of ranks needs two of them (test_agreement)."""
+
 ENDS = {
     "INS304": (RuntimeError, "step\\(\\) has already been called"),
     "INS305": (AssertionError, "No inf checks"),
@@ -88,6 +91,20 @@ def test_what_is_right_is_left_alone_by_both(code, tmp_path):
     assert (shown.error, shown.faults) == (None, ())
     assert shown.updates > 1
     assert found(read(path)) == found(shown.findings) == set()
+
+
+@pytest.mark.parametrize("code", WATCHED)
+def test_what_only_a_running_job_shows(code, tmp_path):
+    path = example(code, "BAD", tmp_path)
+    shown = show(path, Scene())
+    lines = path.read_text(encoding="utf-8").splitlines()
+    [line] = [number for number, text in enumerate(lines, 1) if text.endswith("# <- here")]
+    assert (shown.error, shown.faults) == (None, ())
+    assert found(shown.findings) == {(code, line)}
+    assert found(read(path)) == set()
+    right = show(example(code, "GOOD", tmp_path), Scene())
+    assert (right.error, right.faults) == (None, ())
+    assert found(right.findings) == set()
 
 
 @pytest.mark.parametrize("path", RUNNING, ids=lambda path: path.stem)

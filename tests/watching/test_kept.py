@@ -21,6 +21,24 @@ def test_what_keeps_graphs(after):
     watched = run(LOOP.format(after=after))
     assert found(watched) == [("INS605", 9)]
     assert gauges(watched)["graphs-kept"].value >= 8
+    assert "`kept` keeps what was computed" in watched.findings[0].message
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "name"),
+    [
+        ("history = {'y': [], 'n': []}", "history['y'].append(y)", "history"),
+        ("total = 0.0", "total = total + loss", "total"),
+        ("pairs = []", "pairs.append((update, y))", "pairs"),
+        ("saved = {}", "saved[update] = {'y': y}", "saved"),
+        ("class Log: pass\nlog = Log()\nlog.all = []", "log.all.append(y)", None),
+    ],
+)
+def test_what_keeps_them_is_named_where_it_can_be_seen(before, after, name):
+    watched = run(f"{before}\n{LOOP.format(after=after)}")
+    [finding] = watched.findings
+    said = "something" if name is None else f"`{name}`"
+    assert f"memory grows: {said} keeps" in finding.message
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,15 @@ def test_a_script_sees_what_python_would_show_it(tmp_path):
     assert seen == expected
 
 
+@pytest.mark.parametrize("path", ["../train.py", "./train.py", "sub/../train.py", ".././train.py"])
+def test_a_path_is_left_as_it_was_typed(path, tmp_path):
+    home = tmp_path / "home"
+    (home / "sub").mkdir(parents=True)
+    for folder in (tmp_path, home):
+        (folder / "train.py").write_text(ABOUT)
+    assert said("-c", RUN, path, "script", cwd=home) == said(path, cwd=home)
+
+
 def test_a_script_behind_a_link(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "train.py").write_text(ABOUT)

@@ -16,7 +16,7 @@ def parts():
 def test_without_a_watch_it_says_what_is_there():
     model, optimizer = parts()
     rows = instep.ledger(model, optimizer)
-    assert [row.gradient for row in rows] == ["None"] * 4
+    assert [(row.gradient, row.backwards) for row in rows] == [("None", None)] * 4
     model(torch.ones(2, 3)).sum().backward()
     model[1].bias.grad.zero_()
     rows = instep.ledger(model, optimizer)
@@ -25,7 +25,7 @@ def test_without_a_watch_it_says_what_is_there():
     assert rows[0].norm == pytest.approx(float(model[0].weight.grad.norm()))
     assert rows[3].gradient == "zeros"
     assert [row.backwards for row in rows] == [None] * 4
-    assert "not watched" in str(rows)
+    assert str(rows).count("unknown: no watch") == 4
     assert repr(rows) == str(rows)
 
 
@@ -101,3 +101,21 @@ def test_names_of_an_optimizer_alone():
     assert [row.name for row in instep.ledger(optimizer)] == ["parameter 0", "parameter 1"]
     with instep.watch(model, optimizer, live=False):
         assert [row.name for row in instep.ledger(optimizer)] == ["0.weight", "0.bias"]
+
+
+def test_a_norm_with_the_loss_scale_in_it():
+    model, optimizer = parts()
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    with instep.watch(model, optimizer, live=False):
+        for _ in range(3):
+            optimizer.zero_grad()
+            scaler.scale(model(torch.ones(2, 3)).sum()).backward()
+            rows = instep.ledger(optimizer)
+            assert [row.is_scaled for row in rows] == [True, True]
+            assert rows[0].gradient.endswith(" (scaled)")
+            assert "still contains the loss scale" in str(rows)
+            scaler.unscale_(optimizer)
+            assert "scale" not in str(instep.ledger(optimizer))
+            scaler.step(optimizer)
+            scaler.update()
+            assert "scale" not in str(instep.ledger(optimizer))

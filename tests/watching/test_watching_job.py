@@ -194,3 +194,42 @@ def test_a_gradient_that_comes_late_is_no_finding_at_the_end():
         assert [finding.code for finding in job.findings] == ["INS504"]
         train(4, 1)
     assert job.findings == ()
+
+
+def test_findings_print_as_people_read_them():
+    with instep.watch(live=False) as job:
+        wrong()
+    [finding] = job.findings
+    assert isinstance(job.findings, tuple)
+    line = f"{finding.place.line}:{finding.place.column + 1}: error INS101 missing-zero-grad: "
+    for said in (str(job.findings), repr(job.findings)):
+        assert line in said
+        assert len(said.splitlines()) == 1
+    with instep.watch(live=False) as job:
+        pass
+    assert (str(job.findings), repr(job.findings)) == ("no findings", "()")
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [("r.html", "<!doctype html>"), ("r.json", "["), ("r.sarif", "{"), ("r.txt", "")],
+)
+def test_a_report_of_a_block(name, start, tmp_path, monkeypatch):
+    with instep.watch(live=False) as job:
+        wrong()
+        job.report(tmp_path / name)
+        early = (tmp_path / name).read_text()
+    job.report(str(tmp_path / name))
+    text = (tmp_path / name).read_text()
+    assert early.lower().startswith(start)
+    assert text.lower().startswith(start)
+    assert "INS101" in text
+    assert "test_watching_job.py" in text
+
+
+def test_a_report_that_cannot_be_written(tmp_path):
+    job = instep.Job()
+    with pytest.raises(WatchError, match="does not say what to write"):
+        job.report(tmp_path / "report.pdf")
+    with pytest.raises(WatchError, match="was not written"):
+        job.report(tmp_path / "gone" / "report.html")

@@ -78,7 +78,12 @@ def judge(
                 continue
             key = (finding.code, finding.place)
             here = found if finding.place in module.nodes else elsewhere
-            if key not in here:
+            if key in here:
+                if here[key].condition is not None and here[key].message == finding.message:
+                    told[key] = _freed(told[key], path)
+                    condition = _condition(here[key], told[key], module)
+                    here[key] = replace(here[key], condition=condition)
+            else:
                 if _is_told(finding, path, here, told, module):
                     again.add(key)
                 here[key] = replace(finding, condition=_condition(finding, path, module))
@@ -136,6 +141,15 @@ def _is_told(
             if before.first <= there <= before.last and now.first <= line <= now.last:
                 return True
     return False
+
+
+def _freed(path: Path, other: Path) -> Path:
+    """Return a path without the assumptions that another one shows not to matter: the same was
+    found there in the other branch.
+    """
+    holds = {assumption.node: assumption.holds for assumption in other.assumptions}
+    same = [a for a in path.assumptions if holds.get(a.node, a.holds) == a.holds]
+    return replace(path, assumptions=same)
 
 
 def _condition(finding: Finding, path: Path, module: Module) -> str | None:

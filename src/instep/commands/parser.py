@@ -142,7 +142,7 @@ def _watch(commands: argparse._SubParsersAction[Parser]) -> None:
     add("--output-file", metavar="FILE", help="write the report there, also while the job runs")
     add("--report", metavar="FILE", help="write a page for a browser: findings, windows, charts")
     add("--chrome-trace", metavar="FILE", help="write a timeline for Perfetto or chrome://tracing")
-    add("-q", "--quiet", action="store_true", help="neither lines while it runs, nor a summary")
+    add("-q", "--quiet", action="store_true", help="only the findings, at the end")
 
 
 def _what(group: argparse._ArgumentGroup) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from instep.rules import Finding
     from instep.watching.job import Job
 
-FAILED, INTERRUPTED = 1, 130
+FAILED, INTERRUPTED = 1, -signal.SIGINT
 _FATAL = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 

@@ -77,7 +77,7 @@ class Outputs:
 
     def finish(self, ending: str, patience: float | None) -> None:
         """Write the files for the last time, and tell what there is to tell."""
-        own = () if self.job is None else self.job.findings
+        own: tuple[Finding, ...] = () if self.job is None else self.job.findings
         try:
             self.ranks.say(own, is_over=True)
         except OSError:  # whoever was to tell it has left already

@@ -53,18 +53,25 @@ def refuse_reentrant(loss: Tensor) -> None:
     torch runs such a node only for gradients of its inputs; the parameters inside it would silently
     get none. Looked for once per optimizer: the walk costs as much as a small backward.
     """
-    waiting, seen = [loss.grad_fn], set()
+    if has_reentrant([loss]):
+        raise LossError(
+            "the model uses reentrant activation checkpoints, with several optimizers.",
+            why="each backward is limited to its own optimizer's parameters, and a reentrant "
+            "checkpoint leaves out those inside it then.",
+            fix="pass use_reentrant=False to torch.utils.checkpoint.checkpoint.",
+            more="several-optimizers",
+        )
+
+
+def has_reentrant(outputs: Sequence[Tensor]) -> bool:
+    """Whether there is a reentrant checkpoint in the graph behind these tensors."""
+    waiting, seen = [output.grad_fn for output in outputs], set()
     while waiting:
         node = waiting.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
         if node.name() == "CheckpointFunctionBackward":
-            raise LossError(
-                "the model uses reentrant activation checkpoints, with several optimizers.",
-                why="each backward is limited to its own optimizer's parameters, and a reentrant "
-                "checkpoint leaves out those inside it then.",
-                fix="pass use_reentrant=False to torch.utils.checkpoint.checkpoint.",
-                more="several-optimizers",
-            )
+            return True
         waiting.extend(following for following, _ in node.next_functions)
+    return False

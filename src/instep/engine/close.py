@@ -101,8 +101,7 @@ def _act(
         if _overflows(lane, norm * clip):
             skipped = "non-finite"
         else:
-            for optimizer in lane.optimizers:
-                optimizer.step()
+            lane.step()
             # Whoever trains inside an autocast region of their own must not meet the old weights.
             torch.clear_autocast_cache()
     return Update(

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from instep.engine.close import close
 from instep.engine.fused_close import Pending, close_fused
+from instep.engine.memory import reason_of
+from instep.engine.transaction import Kept
 from instep.errors import InstepWarning, WindowError, four_lines
+from instep.splits.sizes import Sizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,6 +36,9 @@ class Core:
     recorder: Recorder | None
     left_at: dict[int, Any] = field(default_factory=dict)
     """Where each scheduler was left at its last step in this loop."""
+    sizes: Sizes = field(default_factory=Sizes)
+    """How many samples fit, for splits that find out."""
+    kept_buffers: Kept = field(default_factory=Kept)
     _warned: set[str] = field(default_factory=set)
 
     def lane(self, optimizer: str | None) -> Lane:
@@ -65,10 +71,16 @@ class Core:
             for lane in lanes:
                 self.conclude(lane)
                 scale = self.scaling.scale
-                if lane.is_flat:
-                    launched = close_fused(lane, scale, keep_gradients=self.keep_gradients)
-                else:
-                    launched = close(lane, scale, keep_gradients=self.keep_gradients)
+                launched: Update | Pending
+                try:
+                    if lane.is_flat:
+                        launched = close_fused(lane, scale, keep_gradients=self.keep_gradients)
+                    else:
+                        launched = close(lane, scale, keep_gradients=self.keep_gradients)
+                except BaseException as error:
+                    if self.recorder is not None:
+                        self.recorder.discarded(lane, reason_of(error))
+                    raise
                 if isinstance(launched, Pending):
                     launched.then = partial(self._follow, lane, scale)
                     lane.pending = launched

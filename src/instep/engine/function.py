@@ -13,19 +13,19 @@ from instep.splits.patches import Patches
 from instep.splits.plan import Uncut
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from torch import nn
 
     from instep.engine.window import Window
-    from instep.splits.plan import Plan
+    from instep.splits.plan import Piece, Plan
 
     Split = int | Micro | Patches | None
 
 
 def run_pieces(
     window: Window,
-    plan: Plan,
+    plan: Iterable[Piece],
     loss_fn: Callable[[Any], Any],
     *,
     optimizer: str | None,

@@ -23,7 +23,7 @@ from instep.engine.tally import Number, Tally
 from instep.errors import WindowError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import torch
     from torch.optim import Optimizer
@@ -76,6 +76,8 @@ class Lane:
         self.tallies: dict[str, Tally] = {}
         self.references: dict[str, float] = {}
         self.totals: Mapping[str, float] | None = None
+        self.stepping: Callable[[Sequence[Optimizer]], None] | None = None
+        """How the optimizers are stepped, if not one after the other by `step()`."""
         self._scaling = scaling
         self._seeds = Seeds()
         self._is_guarded = False
@@ -105,6 +107,14 @@ class Lane:
         self.tallies = {}
         self.totals = None
         self.buffers.close(keep=keep_gradients)
+
+    def step(self) -> None:
+        """Let every optimizer update its parameters, once."""
+        if self.stepping is not None:
+            self.stepping(self.optimizers)
+            return
+        for optimizer in self.optimizers:
+            optimizer.step()
 
     def _refuse_shared(self) -> None:
         for other in _OPEN.lanes:

@@ -106,6 +106,7 @@ def save(loop: Loop) -> dict[str, Any]:
             for name, lane in loop.core.lanes.items()
         },
         "place": place,
+        "fitting": loop.core.sizes.state_dict(),
     }
 
 
@@ -162,6 +163,8 @@ def load(loop: Loop, state: dict[str, Any]) -> None:
     for name, lane in lanes.items():
         lane.references = dict(state["lanes"][name]["references"])
     loop.core.scaling.load_state_dict(state["scaler"], state["outcomes"])
+    # States from before there were any have none.
+    loop.core.sizes.load_state_dict(state.get("fitting", []))
     loop.index = state["index"]
     loop.pending = None
     place = state["place"]

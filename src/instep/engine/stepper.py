@@ -6,27 +6,31 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from instep.engine import gradients as grads
 from instep.engine import setup, state
+from instep.engine.auto import AutoStep
 from instep.engine.captured import Captures
 from instep.engine.core import Core
 from instep.engine.flat_buffers import FlatBuffers
-from instep.engine.function import plan_of, run_pieces
+from instep.engine.forms import Form
+from instep.engine.function import plan_of
 from instep.engine.lane import Lane
 from instep.engine.loop import Loop
 from instep.engine.precision import Precision
 from instep.engine.recorder import Recorder
 from instep.engine.scaling import Scaling
+from instep.engine.verify import require_once
 from instep.engine.window import Window
 from instep.engine.windows import OnExit, Windows
 from instep.errors import SetupError, WindowError
+from instep.splits.micro import Micro
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from torch import nn
     from torch.optim import Optimizer
 
+    from instep.engine.forms import Encode
     from instep.engine.function import Split
     from instep.engine.update import Update
     from instep.trace import Trace
@@ -131,6 +135,7 @@ class Stepper:
         recorder = None if trace is None else Recorder(trace)
         self._core = Core(lanes, scaling, region, keep_grads, empty == "raise", recorder)
         self._loop = Loop(self._core)
+        self._tried: set[Hashable] = set()
 
     def windows(
         self,
@@ -163,15 +168,28 @@ class Stepper:
     def step(
         self,
         batch: Any,
-        loss_fn: Callable[[Any], Any],
+        loss_fn: Callable[..., Any],
         *,
         split: Split = None,
         optimizer: str | None = None,
+        encode: Encode | None = None,
+        combine: Literal["join", "sum"] = "join",
+        batchnorm: Literal["piece", "window", "exact"] | None = None,
+        verify: bool = False,
     ) -> Update:
         """Make one update from a whole batch, in pieces of `split` samples.
 
+        `instep.Micro` cuts in other ways: by tokens, or into the largest pieces that fit ("auto").
         `loss_fn(piece)` returns the mean loss of the piece's samples, or `(loss, items)`, or a
         mapping of named terms to `(loss, items)`.
+
+        encode: for losses that couple the samples. `encode(piece)` returns representations, and
+            `loss_fn(representations, batch)` the loss on those of the whole batch. A mapping of
+            names to functions gives a mapping of representations.
+        combine: "join" the representations of the pieces, or "sum" them.
+        batchnorm: normalise by the statistics of the "window", with an "exact" gradient if asked
+            for, instead of those of each piece.
+        verify: first try a batch of a new shape whole and split, and refuse if they differ.
         """
         if self._loop.pending is not None and self._loop.pending.has_open_window:
             raise WindowError(
@@ -181,17 +199,21 @@ class Stepper:
                 more="resume",
             )
         lane = self._core.lane(optimizer)
-        plan = plan_of(batch, split, self.models)
-        if self._captures is not None and lane.is_flat:
-            parameters = grads.parameters_of(lane.optimizers)
-            with (
-                self._captures.aside(parameters[0].device),
-                self._open_by_hand([lane]) as window,
-            ):
+        form = Form.of(loss_fn, encode=encode, combine=combine, batchnorm=batchnorm)
+        if isinstance(split, Micro) and split.is_auto:
+            form.require_pieces_alone()
+            fitting = AutoStep(self._loop, lane, self.models, self._open_by_hand, split)
+            return fitting.run(batch, loss_fn, optimizer=optimizer)
+        plan = plan_of(batch, split, form.models_on_pieces(self.models))
+        if verify:
+            require_once(self, batch, form, split, self._tried)
+        if self._captures is not None and lane.is_flat and form.is_plain:
+            device = lane.optimizers[0].param_groups[0]["params"][0].device
+            with self._captures.aside(device), self._open_by_hand([lane]) as window:
                 self._captures.run(window, lane, plan, loss_fn, name=optimizer)
             return window.update
         with self._open_by_hand([lane]) as window:
-            run_pieces(window, plan, loss_fn, optimizer=optimizer)
+            form.run(window, plan, batch, models=self.models, lane=lane, optimizer=optimizer)
         return window.update
 
     @property

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
-from torch.nn.parameter import is_lazy
 
-from instep.engine import gradients as grads
-from instep.engine import rng
+from instep.engine import causes
+from instep.engine.forms import Form
 from instep.engine.function import plan_of, read_result
+from instep.engine.lend import double, float64
 from instep.engine.reference import relative_error, relative_errors
-from instep.engine.stepper import Stepper
-from instep.errors import LossError, WindowError
+from instep.errors import LossError, SplitError, WindowError
 from instep.splits.micro import Micro
-from instep.splits.tree import rebuild
+from instep.splits.tree import rebuild, tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Hashable, Mapping
 
     from torch import Tensor, nn
 
+    from instep.engine.causes import Cause
+    from instep.engine.forms import Encode
     from instep.engine.function import Split
+    from instep.engine.stepper import Stepper
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,8 @@ class Verification:
     pieces: int
     notes: tuple[str, ...]
     tolerance: float = 1e-9
+    cause: Cause | None = None
+    """Why the gradients differ, if they do: `cause.name`, `cause.why`, `cause.fix`."""
 
     @property
     def worst(self) -> float:
@@ -50,6 +52,19 @@ class Verification:
     def ok(self) -> bool:
         """Whether the split makes no difference beyond rounding."""
         return self.worst <= self.tolerance
+
+    def require(self) -> Self:
+        """Raise SplitError if the split makes a difference, with the cause and what to do."""
+        if not self.ok:
+            cause = self.cause or causes.UNKNOWN
+            raise SplitError(
+                f"the gradient in {self.pieces} pieces is not that of the whole batch: it is off "
+                f"by {self.worst:.1e}, relative.",
+                why=cause.why,
+                fix=cause.fix,
+                more=cause.more,
+            )
+        return self
 
     def __str__(self) -> str:
         verdict = "the same gradient" if self.ok else "NOT the same gradient"
@@ -65,16 +80,46 @@ class Verification:
 def verify(
     stepper: Stepper,
     batch: Any,
-    loss_fn: Callable[[Any], Any],
+    loss_fn: Callable[..., Any],
     *,
     split: Split = None,
+    encode: Encode | None = None,
+    combine: Literal["join", "sum"] = "join",
+    batchnorm: Literal["piece", "window", "exact"] | None = None,
     tolerance: float = 1e-9,
 ) -> Verification:
     """Replay one window whole and split, in float64, and compare the gradients.
 
-    `loss_fn` is the one for `stepper.step`. Nothing is updated: parameters, buffers, gradients,
-    random state and training mode are as before. Dropout is off for the comparison.
+    `loss_fn`, `encode`, `combine` and `batchnorm` are those for `stepper.step`. Nothing is updated:
+    parameters, buffers, gradients, random state and training mode are as before. Dropout is off for
+    the comparison.
     """
+    form = Form.of(loss_fn, encode=encode, combine=combine, batchnorm=batchnorm)
+    return _verified(stepper, batch, form, split, tolerance)
+
+
+def require_once(
+    stepper: Stepper, batch: Any, form: Form, split: Any, tried: set[Hashable]
+) -> None:
+    """Verify the first batch of each shape, and raise if its split makes a difference."""
+    shapes = tuple((tuple(each.shape), each.dtype) for each in tensors(batch))
+    functions = tuple(map(_written, [form.loss_fn, *(form.encoders or {}).values()]))
+    key = (shapes, repr(split), functions, form.is_summed, form.batchnorm)
+    if key not in tried:
+        if len(plan_of(batch, split, stepper.models)) > 1:
+            _verified(stepper, batch, form, split, 1e-9).require()
+        tried.add(key)
+
+
+def _written(function: object) -> Hashable:
+    """Return what a function is, however often it was made anew, as lambdas in a loop are."""
+    code: Hashable = getattr(function, "__code__", None)
+    return code or type(function).__qualname__
+
+
+def _verified(
+    stepper: Stepper, batch: Any, form: Form, split: Any, tolerance: float
+) -> Verification:
     if stepper.is_in_window:
         raise WindowError(
             "verify() inside a window.",
@@ -82,18 +127,24 @@ def verify(
             fix="call it before the loop.",
             more="verify",
         )
-    samples = Micro.samples(batch)
     if split is None:
         # Two uneven pieces: equal ones would hide a mean of means.
-        split = max(1, min(math.ceil((samples or 1) * 0.6), (samples or 1) - 1))
-    with _float64(stepper) as named:
-        notes = _notes(stepper.models)
-        parameters = list(named.values())
-        wide = rebuild(batch, _double)
+        samples = Micro.samples(batch) or 1
+        split = max(1, min(math.ceil(samples * 0.6), samples - 1))
+    with float64(stepper) as named:
+        trial = _Trial(stepper, named, form, rebuild(batch, double), split)
         try:
-            whole, loss_whole = _whole(parameters, loss_fn, wide)
-            again, _ = _whole(parameters, loss_fn, wide)
-            loss_split, pieces = _split(stepper, parameters, loss_fn, wide, split)
+            whole, loss_whole = trial.whole()
+            again, _ = trial.whole()
+            pieces, loss_split = trial.split()
+            errors = relative_errors(
+                dict(zip(named, pieces, strict=True)), dict(zip(named, whole, strict=True))
+            )
+            cause = None
+            if relative_error(again, whole) > tolerance:
+                cause = causes.RANDOM
+            elif not all(error <= tolerance for error in errors.values()):
+                cause = trial.cause(tolerance)
         except RuntimeError as error:
             if "dtype" not in str(error):
                 raise
@@ -103,120 +154,90 @@ def verify(
                 fix="let types follow the input: x.to(weight.dtype) instead of x.float().",
                 more="verify",
             ) from error
-        if relative_error(again, whole) > tolerance:
-            notes.append("the loss is random: two runs on the whole batch differ as well.")
-        expected = dict(zip(named, whole, strict=True))
-        errors = relative_errors(dict(zip(named, pieces, strict=True)), expected)
+    notes = _notes(stepper.models, form)
+    if cause is not None:
+        notes.append(cause.why)
     count = len(plan_of(batch, split, stepper.models))
-    return Verification(errors, loss_whole, loss_split, count, tuple(notes), tolerance)
+    return Verification(errors, loss_whole, loss_split, count, tuple(notes), tolerance, cause)
 
 
-def _whole(
-    parameters: list[Tensor], loss_fn: Callable[[Any], Any], batch: Any
-) -> tuple[list[Tensor | None], float]:
-    result, items = read_result(loss_fn(batch), Micro.samples(batch))
-    terms = result if isinstance(result, dict) else {"loss": result}
-    counts = items if isinstance(items, dict) else {"loss": items}
-    losses = [loss.reshape(()) for name, loss in terms.items() if float(counts[name]) > 0]
-    total = torch.stack(losses).sum() if losses else torch.zeros(())
-    if not total.requires_grad:
-        raise LossError(
-            "the loss has no graph behind it.",
-            why="no parameter that requires a gradient took part in it.",
-            fix="compute it from the stepper's model with gradients on.",
-            more="loss",
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """One batch, to be run whole and split as often as needed."""
+
+    stepper: Stepper
+    named: Mapping[str, Tensor]
+    form: Form
+    batch: Any
+    size: Any
+
+    def whole(self) -> tuple[list[Tensor | None], float]:
+        """Return the gradients and the loss of the batch as one piece."""
+        result, items = read_result(
+            self.form.whole(self.batch),
+            Micro.samples(self.batch) if self.form.encoders is None else 1,
         )
-    found = torch.autograd.grad(total, parameters, allow_unused=True)
-    return list(found), float(total.detach())
+        terms = result if isinstance(result, dict) else {"loss": result}
+        counts = items if isinstance(items, dict) else {"loss": items}
+        losses = [loss.reshape(()) for name, loss in terms.items() if float(counts[name]) > 0]
+        total = torch.stack(losses).sum() if losses else torch.zeros(())
+        if not total.requires_grad:
+            raise LossError(
+                "the loss has no graph behind it.",
+                why="no parameter that requires a gradient took part in it.",
+                fix="compute it from the stepper's model with gradients on.",
+                more="loss",
+            )
+        found = torch.autograd.grad(total, list(self.named.values()), allow_unused=True)
+        return list(found), float(total.detach())
 
-
-def _split(
-    stepper: Stepper,
-    parameters: list[Tensor],
-    loss_fn: Callable[[Any], Any],
-    batch: Any,
-    split: Split,
-) -> tuple[float, list[Tensor | None]]:
-    """Run a real window over the pieces; a rate of 0 leaves the parameters as they are."""
-    still = torch.optim.SGD(parameters, lr=0.0)
-    probe = Stepper(stepper.models, still, keep_grads=True)
-    update = probe.step(batch, loss_fn, split=split)
-    return update.loss, [parameter.grad for parameter in parameters]
-
-
-def _double(value: Any) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    if value.is_complex():
-        return value.to(torch.complex128)
-    return value.double() if value.is_floating_point() else value
-
-
-def _notes(models: list[nn.Module]) -> list[str]:
-    notes = []
-    for model in models:
-        for name, module in model.named_modules():
-            if isinstance(module, _BatchNorm) and module.training:
-                notes.append(
-                    f"{name or type(module).__name__} is a {type(module).__name__} in training "
-                    "mode: its statistics are those of a piece, so no split of it is exact."
-                )
-    return notes
-
-
-@contextlib.contextmanager
-def _float64(stepper: Stepper) -> Iterator[dict[str, Tensor]]:
-    """Lend the parameters and buffers in float64, dropout off; put everything back after."""
-    random = rng.full_state()
-    owned = {id(p): p for os in stepper.optimizers.values() for p in grads.parameters_of(os)}
-    modules = [module for model in stepper.models for module in model.modules()]
-    if any(is_lazy(p) for p in owned.values()):
-        raise LossError(
-            "the model has parameters without a shape.",
-            why="lazy modules get theirs at their first forward, which must not be a probe.",
-            fix="run one forward first.",
-            more="verify",
+    def split(self) -> tuple[list[Tensor | None], float]:
+        """Run a real window over the pieces; a rate of 0 leaves the parameters as they are."""
+        form = self.form
+        parameters = list(self.named.values())
+        still = torch.optim.SGD(parameters, lr=0.0)
+        probe = type(self.stepper)(self.stepper.models, still, keep_grads=True)
+        update = probe.step(
+            self.batch,
+            form.loss_fn,
+            split=self.size,
+            encode=form.encoders,
+            combine="sum" if form.is_summed else "join",
+            batchnorm=form.batchnorm,
         )
-    several = len(stepper.models) > 1
-    names = {
-        id(p): f"models[{index}].{name}" if several else name
-        for index, model in enumerate(stepper.models)
-        for name, p in model.named_parameters()
-    }
-    named = {
-        names.get(key, f"parameter {index}"): parameter
-        for index, (key, parameter) in enumerate(owned.items())
-        if parameter.requires_grad
-    }
-    places = [(m, n, b) for m in modules for n, b in m.named_buffers(recurse=False)]
-    buffers = [buffer for _, _, buffer in places]
-    held = [p for model in stepper.models for p in model.parameters()] + list(owned.values())
-    tensors = list({id(t): t for t in [*held, *buffers]}.values())
-    saved = [(t, t.data, t.grad) for t in tensors]
-    dropouts = [m for m in modules if isinstance(m, _DropoutNd) and m.training]
-    try:
-        for tensor in tensors:
-            tensor.grad = None
-            tensor.data = _double(tensor.data).clone()
-            _follow_dtype(tensor)
-        for module in dropouts:
-            module.training = False
-        yield named
-    finally:
-        for tensor, data, gradient in saved:
-            tensor.grad = None
-            tensor.data = data
-            _follow_dtype(tensor)
-            tensor.grad = gradient
-        for owner, name, buffer in places:
-            if getattr(owner, name) is not buffer:
-                setattr(owner, name, buffer)
-        for module in dropouts:
-            module.training = True
-        rng.restore(random)
+        found = [parameter.grad for parameter in parameters]
+        for parameter in parameters:
+            parameter.grad = None
+        return found, update.loss
+
+    def cause(self, tolerance: float) -> Cause:
+        """Find out why the two differ, one suspect at a time."""
+        models = self.stepper.models
+        with causes.batchnorm_in_eval(models) as has_any:
+            if has_any and self.form.batchnorm != "exact":
+                whole, _ = self.whole()
+                pieces, _ = self.split()
+                if relative_error(pieces, whole) <= tolerance:
+                    is_window = self.form.batchnorm == "window"
+                    return causes.ESTIMATED if is_window else causes.BY_PIECE
+            if self.form.encoders is not None:
+                return causes.ENCODE
+            parameters = list(self.named.values())
+            return causes.cause_in_loss(self.form, self.batch, self.size, models, parameters)
 
 
-def _follow_dtype(tensor: Tensor) -> None:
-    # A gradient type that was demanded for the old type would round or refuse gradients of the new.
-    if tensor.requires_grad and tensor.is_leaf and tensor.grad_dtype != tensor.dtype:
-        tensor.grad_dtype = None
+def _notes(models: list[nn.Module], form: Form) -> list[str]:
+    if form.batchnorm == "exact":
+        return []
+    those = (
+        "those of a piece"
+        if form.batchnorm == "piece"
+        else "the whole batch's, their gradient estimated"
+    )
+    return [
+        f"{name or type(module).__name__} is a {type(module).__name__} in training mode: its "
+        f"statistics are {those}, so no split of it is exact."
+        for model in models
+        for name, module in model.named_modules()
+        if isinstance(module, _BatchNorm) and module.training
+    ]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from instep.engine.declare import LOSS, is_sum, rows_of
 from instep.engine.feed import END
+from instep.engine.memory import reason_of
 from instep.engine.states import State, require
 from instep.errors import WindowError
 
@@ -163,8 +164,8 @@ class Window:
                     lane.backward(rows, is_sum=summed, retain_graph=retain_graph)
             else:
                 lane.backward(rows, is_sum=summed, retain_graph=retain_graph)
-        except BaseException:
-            self._discard("exception")
+        except BaseException as error:
+            self._discard(reason_of(error))
             raise
         if self._feed is None:
             lane.micro_batches += 1
@@ -291,7 +292,7 @@ class Window:
             if kind is None:
                 self._close_all()
             else:
-                self._discard("exception")
+                self._discard(reason_of(error))
 
     # -- how ------------------------------------------------------------------------------------
 
@@ -327,8 +328,8 @@ class Window:
         before = len(self._updates)
         try:
             self._core.close(lanes, self._updates)
-        except BaseException:
-            self._discard("exception")
+        except BaseException as error:
+            self._discard(reason_of(error))
             raise
         try:
             self._core.complain_if_empty(self._updates[before:])

@@ -149,6 +149,7 @@ def _figure(kind: _Kind, lines: Sequence[_Line], across: Scale, up: Scale, *, nu
 <g class="grid">{grid}</g>{broken}{drawn}{alone}</svg>
 <div class="foot" aria-hidden="true">{foot}</div>
 </div>
+<p class="across">update</p>
 <ul class="key">{key if len(lines) > 1 or bad else ""}{bad}</ul>
 </figure>"""
 

@@ -117,11 +117,10 @@ def _head(record: Record) -> str:
 
 def _tiles(record: Record) -> str:
     skipped = sum(owner.skipped for owner in record.optimizers)
-    sizes = sorted(set(_usual(record).values()))
     tiles = {
         "updates": f"{record.updates:,}",
         "windows": f"{record.updates + skipped:,}",
-        "backwards in a window": " or ".join(f"{size:,}" for size in sizes[:3]) or "none",
+        "backwards in a window": _sizes(record),
         "skipped steps": f"{skipped:,}",
         "watched": span(record.seconds),
     }
@@ -131,12 +130,30 @@ def _tiles(record: Record) -> str:
     return f'<dl class="tiles">{made}</dl>'
 
 
-def _usual(record: Record) -> dict[str, int]:
-    """Return how many backwards most windows of each optimizer have."""
+def _sizes(record: Record) -> str:
+    """Return how many backwards windows have: one number, or from the least to the most."""
+    counted = sum(_counted(record).values(), Counter[int]())
+    if not counted:
+        return "none"
+    least, most = min(counted), max(counted)
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def _usual(record: Record) -> dict[str, str]:
+    """Return how many backwards the windows of each optimizer have, and most of them."""
+    said: dict[str, str] = {}
+    for name, counted in _counted(record).items():
+        size, times = counted.most_common(1)[0]
+        others = counted.total() - times
+        said[name] = f"{size:,}" if not others else f"{size:,} ({others:,} of others)"
+    return said
+
+
+def _counted(record: Record) -> dict[str, Counter[int]]:
     sizes: dict[str, Counter[int]] = {}
     for each in spans(record):
         sizes.setdefault(each.optimizer, Counter())[each.backwards] += 1
-    return {name: counted.most_common(1)[0][0] for name, counted in sizes.items()}
+    return sizes
 
 
 def _findings(record: Record) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from instep.rules.reading import is_managed, since_clear
@@ -84,6 +85,51 @@ def count_batches(events: Iterable[Event]) -> int | None:
             case Backward():
                 whole, is_fresh = whole + is_fresh, False
     return whole if is_drawn else None
+
+
+def count_fed(events: Iterable[Event]) -> int | None:
+    """Count the batches of one loader that were backpropagated; None if none was drawn.
+
+    Of several loaders, the one with the most: a batch of each is a task of its own, and the
+    losses of tasks are meant to be added up. What was drawn ahead counts if each has a backward.
+
+    >>> o, a, b = ("o",), Drawn("a"), Drawn("b")
+    >>> count_fed([a, Backward(o), Backward(o)]), count_fed([a, Backward(o), b, Backward(o)])
+    (1, 1)
+    >>> count_fed([a, b, Backward(o), a, Backward(o)]), count_fed([a, a, a, *[Backward(o)] * 3])
+    (2, 3)
+    """
+    fed, drawn, backwards, is_drawn = Counter[str | None](), Counter[str | None](), 0, False
+    for event in (*events, Drawn(None)):
+        match event:
+            case Drawn(of=None):
+                if backwards:
+                    fed.update({each: n if n == backwards else 1 for each, n in drawn.items()})
+                    is_drawn = is_drawn or bool(drawn)
+                    drawn, backwards = Counter(), 0
+                drawn[event.loader] += 1
+            case Backward():
+                backwards += 1
+    return max(fed.values(), default=0) if is_drawn else None
+
+
+def micro_batches_of_loader(view: View, window: WindowRecord) -> int | None:
+    """Return the batches, or parts of batches, that a running job has added up in a window.
+
+    Several losses of one batch are one; None: nobody can say what was a batch and what a loss.
+    """
+    fed = count_fed(window.events)
+    cut = any(view.facts.get(event.loader or "", {}).get("cut") for event in window.of(Drawn))
+    if cut or (fed is not None and fed > 1 and window.micro_batches == fed + 1):
+        return window.micro_batches  # the one too many was drawn ahead, in the window before
+    return fed
+
+
+def size_of(view: View, window: WindowRecord) -> int:
+    """Return the micro-batches of a window as well as whoever made the trace can know them."""
+    watched = view.facts.get("job", {}).get("source") == "watch"
+    size = micro_batches_of_loader(view, window) if watched else None
+    return window.micro_batches if size is None else size
 
 
 def pieces(window: WindowRecord) -> tuple[Drawn, ...]:

@@ -3,10 +3,12 @@
 BatchNorm in training mode normalises each micro-batch by its own mean and variance, and moves its
 running statistics once per micro-batch. A window of four micro-batches is therefore not one batch
 four times as large, whatever the loss is divided by: the statistics are noisier, and the running
-ones adapt four times as fast. Nothing in the loop can repair that.
+ones adapt four times as fast. Nothing in a plain loop can repair that.
 
 **Fix.** Use a normalisation that does not look at other samples (GroupNorm, LayerNorm), keep
-BatchNorm in eval mode when fine-tuning, or lower its momentum to match the window.
+BatchNorm in eval mode when fine-tuning, or lower its momentum to match the window. Where the batch
+is there as a whole, `stepper.step(batch, loss_fn, split=64, batchnorm="window")` normalises every
+piece by the statistics of all: `instep explain batchnorm`.
 
 **When it is fine.** If the micro-batches are large enough for their own statistics, which is what
 most published recipes assume.
@@ -17,7 +19,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from instep.rules.accumulation import counted, quoted, updates
+from instep.rules.accumulation import counted, quoted, size_of, updates
 from instep.rules.finding import Severity
 from instep.rules.reading import distinct, is_part, names, sure_size
 from instep.rules.view import report, spelled
@@ -73,7 +75,7 @@ def judge(view: View) -> Iterator[Finding]:
         for optimizer, windows in view.windows.items()
         if not view.is_opaque(optimizer)
         for window, step in updates(windows)
-        if window.micro_batches > 1
+        if size_of(view, window) > 1
         for finding in _findings(view, window, step)
     )
 

@@ -24,7 +24,7 @@ from instep.rules.mending import offer
 from instep.rules.moving import carried
 from instep.rules.reading import distinct, is_managed
 from instep.rules.view import report
-from instep.trace import Backward, Drawn, EpochEnd, GradEdited, Opaque, Step, Zero
+from instep.trace import Backward, Created, Drawn, EpochEnd, GradEdited, Opaque, Step, Zero
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,6 +83,8 @@ def _findings(view: View) -> Iterator[Finding | None]:
                 is_running = True
             case Drawn():
                 is_running = True
+            case Created():
+                empty.pop(event.id, None)  # another one of this name, or with more in it
             case Zero(optimizers=None) | Zero(complete=False):
                 empty.clear()
             case Zero() if is_running:

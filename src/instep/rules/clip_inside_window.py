@@ -88,7 +88,7 @@ def _judge(view: View, window: WindowRecord) -> Iterator[Finding | None]:
             yield report(
                 sys.modules[__name__],
                 clip,
-                _message(view, window, clip),
+                _message(view, window, clip, is_early=_is_early(window, clip)),
                 related=[
                     (after[0], "more gradients are added here"),
                     *((step, "stepped here") for step in window.steps),
@@ -118,10 +118,22 @@ def _is_again(later: Backward, earlier: Backward) -> bool:
     return later.models == earlier.models or not set(later.models).isdisjoint(earlier.models)
 
 
-def _message(view: View, window: WindowRecord, clip: Clip) -> str:
+def _is_early(window: WindowRecord, clip: Clip) -> bool:
+    """Say whether a clip stands before its backward: the first one meets cleared gradients."""
+    at = next(i for i, event in enumerate(window.events) if event.place == clip.place)
+    return not _backwards(window, at, -1)
+
+
+def _message(view: View, window: WindowRecord, clip: Clip, *, is_early: bool) -> str:
     name = f"`{spelled(window.optimizer)}`"
     times = sum(event.place == clip.place for event in window.of(Clip))
     size = sure_size(view, window)
+    if is_early and times > 1:
+        often = f"{times - 1} times" if times == size else "at every micro-batch but the first"
+        return (
+            f"the gradients of {name} are clipped {often} while they add up, "
+            "and never as a whole: the last backward comes after the last clip."
+        )
     if times == 1:
         return f"the clip is followed by more backwards, so the update of {name} is not clipped."
     often = f"{times} times" if times == size else "at every micro-batch"

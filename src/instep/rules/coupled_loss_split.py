@@ -7,7 +7,8 @@ that of the large batch.
 
 **Fix.** Compute the embeddings of the whole window first without gradients, the loss on all of them
 together, and then backpropagate the gradient of each embedding through its own micro-batch
-(two passes, known as GradCache).
+(two passes, known as GradCache). `stepper.step(batch, loss_fn, encode=encoder, split=64)` does
+that, with dropout and several encoders: `instep explain two-pass`.
 
 **When it is fine.** If the micro-batch alone has enough negatives, or a queue or memory bank
 supplies them.
@@ -18,7 +19,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from instep.rules.accumulation import fact, quoted, updates
+from instep.rules.accumulation import fact, quoted, size_of, updates
 from instep.rules.finding import Severity
 from instep.rules.reading import distinct
 from instep.rules.view import report
@@ -79,7 +80,7 @@ def judge(view: View) -> Iterator[Finding]:
         for optimizer, windows in view.windows.items()
         if not view.is_opaque(optimizer)
         for window, step in updates(windows)
-        if window.micro_batches > 1
+        if size_of(view, window) > 1
     )
 
 

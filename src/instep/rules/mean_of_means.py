@@ -18,9 +18,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from instep.rules.accumulation import fact, is_close, is_sum, quoted, updates
+from instep.rules.accumulation import fact, is_close, is_sum, quoted, size_of, updates
 from instep.rules.finding import Severity
-from instep.rules.reading import distinct
+from instep.rules.reading import distinct, measured
 from instep.rules.view import report
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from instep.rules.finding import Finding
     from instep.rules.view import View
-    from instep.trace import Step, WindowRecord
+    from instep.trace import Backward, Step, WindowRecord
 
 CODE = "INS203"
 NAME = "mean-of-means"
@@ -75,13 +75,25 @@ def judge(view: View) -> Iterator[Finding]:
     )
 
 
+def _number(view: View, ragged: list[Backward]) -> str:
+    """Say by how much they differ, where a running job has counted."""
+    places = {backward.place for backward in ragged}
+    for gauge in measured(view, "items-differ"):
+        if gauge.place in places:
+            return (
+                f" ({gauge.subject} in one window: an item of the smaller counts {gauge.value:.3g} "
+                "times as much)"
+            )
+    return ""
+
+
 def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
     ragged = [
         backward
         for backward in window.kept
         if fact(view, backward, "ragged") and not is_sum(view, backward)
     ]
-    size = window.micro_batches
+    size = size_of(view, window)
     if size < 2 or len(ragged) < 2 or not is_close(window.factor_sum, len(window.kept) / size):
         return None
     if not all(is_close(backward.factor, ragged[0].factor or 0.0) for backward in ragged):
@@ -92,7 +104,7 @@ def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
         sys.modules[__name__],
         ragged[0],
         f"each micro-batch has the same weight in the update of {quoted([window.optimizer])}, "
-        "however many items its mean is over.",
+        f"however many items its mean is over{_number(view, ragged)}.",
         severity=Severity.WARNING if sure else Severity.INFO,
         related=[(step, "stepped here")],
         evidence=[*window.kept, step],

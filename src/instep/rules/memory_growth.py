@@ -78,5 +78,6 @@ def _report(kept: Measured) -> Finding | None:
         sys.modules[__name__],
         kept,
         f"the graphs of {int(kept.value)} earlier backwards are still alive, so memory grows: "
-        "something keeps what was computed for this one.",
+        f"{'something' if kept.subject is None else f'`{kept.subject}`'} keeps what was computed "
+        "for this one.",
     )

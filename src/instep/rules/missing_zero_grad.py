@@ -20,18 +20,20 @@ from typing import TYPE_CHECKING
 
 from instep.rules.accumulation import quoted
 from instep.rules.finding import Severity
+from instep.rules.leftovers import leftovers
 from instep.rules.mending import evidence, meeting, optimizer_name
 from instep.rules.moving import inserts, moves
 from instep.rules.patches import piecewise
 from instep.rules.reading import distinct, measured
 from instep.rules.stale import Stale, stale_updates
 from instep.rules.view import report
-from instep.trace import Backward, Drawn, Step, Zero
+from instep.trace import Backward, Created, Drawn, Step, Zero
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from instep.rules.finding import Finding, Fix
+    from instep.rules.leftovers import Leftover
     from instep.rules.source import Source
     from instep.rules.view import View
     from instep.trace import Place
@@ -71,7 +73,28 @@ def judge(view: View) -> Iterator[Finding]:
     for stale in stale_updates(view):
         if stale.mistaken is None and not _is_per_batch(view, stale):
             found.setdefault(stale.backward.place, []).append(stale)
-    yield from distinct(_report(view, same) for same in found.values())
+    reports = [_report(view, same) for same in found.values()]
+    reports += [_report_left(view, left) for left in leftovers(view)]
+    yield from distinct(reports)
+
+
+def _report_left(view: View, left: Leftover) -> Finding | None:
+    clears = (z for z in view.trace.of(Zero) if left.step and left.step.optimizer in _of(z))
+    return report(
+        sys.modules[__name__],
+        left.event,
+        left.message,
+        severity=left.severity,
+        related=[
+            (left.step, "stepped here"),
+            (left.other, "made here" if isinstance(left.other, Created) else "added here"),
+            (next(clears, None), "cleared here"),
+        ],
+    )
+
+
+def _of(zero: Zero) -> tuple[str, ...]:
+    return zero.optimizers or ()
 
 
 def _is_per_batch(view: View, stale: Stale) -> bool:

@@ -11,6 +11,8 @@ while everything around it learns to live with a random layer. They are not clea
 
 **When it is fine.** If the model is meant to stay as it is, say so: `model.requires_grad_(False)`
 saves the work of its gradients, and `model.eval()` turns dropout off. Either silences this rule.
+Nor is anything said where gradients are handed on by hand, as workers of A3C do with those of
+their own networks.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ from typing import TYPE_CHECKING
 from instep.rules.finding import Severity
 from instep.rules.reading import distinct, is_part, measured, names
 from instep.rules.view import report, spelled
-from instep.trace import Backward, Created, Mode, Opaque, Rebound, Step
+from instep.trace import Backward, Created, GradEdited, Mode, Opaque, Rebound, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from instep.rules.finding import Finding
     from instep.rules.view import View
@@ -78,6 +80,18 @@ def judge(view: View) -> Iterator[Finding]:
     yield from distinct([*_judge(view, held), *_growing(view, held)])
 
 
+def _is_handed_over(view: View, models: Iterable[str], held: frozenset[str]) -> bool:
+    """Say whether the gradients of models may be put into those of an optimizer by hand.
+
+    Workers of A3C do that: each has a network of its own, and the optimizer has the shared one.
+    """
+    edited = {o for e in view.trace.of(GradEdited) if e.factor is None for o in e.optimizers or ()}
+    reached = {o for e in view.trace.of(Backward) for o in e.optimizers or ()}
+    if edited - reached:
+        return True  # they come from somewhere
+    return bool(edited) and any(_is_twin(view, one, other) for one in models for other in held)
+
+
 def _growing(view: View, held: frozenset[str]) -> Iterator[Finding | None]:
     """Find parts of trained models whose gradients a running job has seen going nowhere."""
     if any(isinstance(event, Rebound) and event.parameters for event in view.events):
@@ -85,6 +99,8 @@ def _growing(view: View, held: frozenset[str]) -> Iterator[Finding | None]:
     for gauge in measured(view, "foreign-gradients"):
         told = _TOLD.fullmatch(gauge.subject or "")
         if told is not None and any(is_part(told[2], model) for model in held):
+            if _is_handed_over(view, (), held):
+                continue
             yield report(sys.modules[__name__], gauge, _says(view, gauge))
 
 
@@ -122,12 +138,16 @@ def _judge(view: View, held: frozenset[str]) -> Iterator[Finding | None]:
             case Backward(models=tuple(models), optimizers=()) if idle:
                 left = [m for m in models if m not in evaluated and _is_left_out(view, m, held)]
                 alone = not any(_is_held(model, held) for model in models)
+                if _is_handed_over(view, left, held):
+                    continue
                 if left and alone and any(_is_twin(view, left[0], other) for other in held):
                     yield _report(view, event, left)
             case Backward(models=tuple(models)) if not stepped.isdisjoint(event.optimizers or ()):
                 # Among trained models, one that is not was forgotten; alone, it may be attacked,
                 # inverted or searched through.
                 left = [m for m in models if m not in evaluated and _is_left_out(view, m, held)]
+                if _is_handed_over(view, left, held):
+                    continue
                 if left and any(_is_held(model, held) for model in models):
                     yield _report(view, event, left)
 

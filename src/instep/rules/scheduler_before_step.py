@@ -10,8 +10,10 @@ epoch, too early. Torch warns about it once per run: "Detected call of `lr_sched
 the end of the epoch if it counts epochs.
 
 **When it is fine.** If the first value is skipped on purpose, such as a warm-up that starts at
-zero. `ReduceLROnPlateau` follows a measured value and schedulers that are given the epoch
-(`scheduler.step(epoch)`) do not count calls: neither is reported.
+zero, or if the schedule is constant: where the source says so, it is not reported, nor where a
+function makes one of several schedules and one of them is such. `ReduceLROnPlateau` follows a
+measured value and schedulers that are given the epoch (`scheduler.step(epoch)`) do not count calls:
+neither is reported.
 """
 
 from __future__ import annotations
@@ -81,7 +83,7 @@ def judge(view: View) -> Iterator[Finding]:
 
 def _judge(view: View, at: int) -> Finding | None:
     schedule = view.events[at]
-    if not isinstance(schedule, Schedule) or not counts_calls(view, schedule):
+    if not isinstance(schedule, Schedule) or not _is_judged(view, schedule):
         return None
     if not all(_is_early(view, at, schedule.optimizer)):
         return None
@@ -106,6 +108,11 @@ def _judge(view: View, at: int) -> Finding | None:
         related=[(step, "first update here")],
         evidence=[step],
     )
+
+
+def _is_judged(view: View, schedule: Schedule) -> bool:
+    facts = view.facts.get(schedule.scheduler or "", {})
+    return counts_calls(view, schedule) and not facts.get("skippable")
 
 
 def _is_early(view: View, at: int, optimizer: str | None) -> Iterator[bool]:

@@ -9,7 +9,8 @@ step of the wrong optimizer, and gradients that `torch.autograd.grad` returned a
 **Fix.** Delete the second step, or step the optimizer whose loss was backpropagated.
 
 **When it is fine.** A step before training starts, or in a loop that only shows what a schedule
-does, changes nothing and is not reported.
+does, changes nothing and is not reported. Neither is a step of a running job whose backward is
+sometimes left out, as behind `if loss > limit:`, once the gradients were cleared.
 """
 
 from __future__ import annotations
@@ -77,6 +78,8 @@ def _findings(view: View) -> Iterator[Finding | None]:
                 if window.index > 0 and _is_forgotten(view, windows):
                     yield _report_forgotten(optimizer, step)
             elif window.index > first.index and _is_mixed_in(windows, step):
+                if _is_gated(view, windows, window):
+                    continue
                 yield _report(optimizer, windows[window.index - 1], window, step)
 
 
@@ -88,6 +91,21 @@ def _is_mixed_in(windows: tuple[WindowRecord, ...], step: Step) -> bool:
     at = [index for index, (place, _) in enumerate(places) if place == step.place]
     between = places[at[0] + 1 : at[-1]]
     return len(at) == 1 or any(filled for _, filled in between)
+
+
+def _is_gated(view: View, windows: tuple[WindowRecord, ...], window: WindowRecord) -> bool:
+    """Say whether a running job left out a backward that this step usually follows.
+
+    A gate on the loss (`if loss > limit: loss.backward()`) does that. Gradients that were cleared
+    then move nothing, or only what momentum moves, and that may well be meant; gradients that were
+    not are used a second time, which is not.
+    """
+    if view.facts.get("job", {}).get("source") != "watch" or not any(map(clears, window.events)):
+        return False
+    place = window.steps[-1].place
+    return any(
+        other.backwards and other.steps and other.steps[-1].place == place for other in windows
+    )
 
 
 def _is_forgotten(view: View, windows: tuple[WindowRecord, ...]) -> bool:

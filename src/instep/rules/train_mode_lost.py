@@ -10,7 +10,8 @@ model overfits or stops improving after the first evaluation.
 
 **When it is fine.** Fine-tuning in eval mode on purpose, to keep the statistics of a pretrained
 model: a model that was never trained in train mode is not reported, nor is one whose BatchNorm
-layers alone are in eval mode. A model without dropout and BatchNorm does not notice the mode.
+layers alone are in eval mode. A model without dropout and BatchNorm does not notice the mode, nor
+does one that took such layers over from a model in eval mode and was never in train mode.
 """
 
 from __future__ import annotations

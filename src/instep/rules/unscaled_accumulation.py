@@ -10,8 +10,9 @@ clipping, the weight decay's balance or the first steps.
 `loss = loss / accumulation_steps`. If they differ in size (padded tokens, a short last batch),
 divide a sum of losses by the number of items in the whole window instead.
 
-**When it is fine.** If the loss is a sum and not a mean, if the gradients are divided before the
-step, or if the sum is what you want and the learning rate was chosen for it.
+**When it is fine.** If the loss is a sum and not a mean, also one that a loop adds up item by item,
+if the gradients are divided before the step, or if the sum is what you want and the learning rate
+was chosen for it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from instep.rules.accumulation import (
     is_mixed,
     is_sum,
     judged,
+    micro_batches_of_loader,
     pieces,
     quoted,
     sizes,
@@ -36,10 +38,10 @@ from instep.rules.finding import Severity
 from instep.rules.losses import divided
 from instep.rules.mending import evidence, offer, step_statement
 from instep.rules.patches import are_pieces
-from instep.rules.reading import distinct
+from instep.rules.reading import distinct, only_measures
 from instep.rules.view import report
 from instep.rules.window_mends import window_size
-from instep.trace import Backward, Zero
+from instep.trace import Backward, Clip, Zero
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,14 +106,27 @@ def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
     noun = "micro-batch" if step.every or not pieces(window) else "piece"
     backward = window.kept[0]
     given = "" if step.every_is_literal else f"with {counted(size, noun)} in a window, "
+    if severity is Severity.INFO:
+        given = f"if its {size} backwards are for {size} micro-batches, and not for several tasks, "
     return report(
         sys.modules[__name__],
         backward,
-        f"{given}the update of {quoted([window.optimizer])} is {size} times that of the mean over "
-        f"{counted(size, noun)}.",
+        f"{given}{_says(window, size, noun)}.",
         severity=severity,
         related=[(step, "stepped here")],
         evidence=[*window.kept[1:], step, *window.of(Zero)],
+    )
+
+
+def _says(window: WindowRecord, size: int, noun: str) -> str:
+    name, of_mean = quoted([window.optimizer]), f"that of the mean over {counted(size, noun)}"
+    limit = next((clip.limit for clip in window.of(Clip) if not only_measures(clip)), None)
+    if limit is None:
+        return f"the update of {name} is {size} times {of_mean}"
+    # Where the clip sets in, the update is as long as it would be, and sets in too early.
+    return (
+        f"the gradient of {name} is {size} times {of_mean}, and clipping it to {limit:g} is like "
+        f"clipping the mean to {limit / size:.3g}"
     )
 
 
@@ -125,6 +140,8 @@ def _is_mean(view: View, window: WindowRecord) -> bool:
 
 def _size(view: View, window: WindowRecord, step: Step) -> tuple[int, Severity] | None:
     """Return the micro-batches that were surely meant as one window, and how sure that is."""
+    if view.facts.get("job", {}).get("source") == "watch":
+        return _watched_size(view, window, step)
     found = sizes(window)
     if step.every is not None and step.every > 1:
         size = step.every if step.every in found else max(found, default=0)
@@ -134,6 +151,17 @@ def _size(view: View, window: WindowRecord, step: Step) -> tuple[int, Severity] 
         size = window.micro_batches
         return (size, Severity.WARNING) if size > 1 and size == len(drawn) else None
     return None
+
+
+def _watched_size(view: View, window: WindowRecord, step: Step) -> tuple[int, Severity] | None:
+    """Return the same of a running job, where a backward may be one of many losses of a batch."""
+    if step.every is None or step.every < 2:
+        return None
+    size = micro_batches_of_loader(view, window)
+    if size is None:  # no loader says whether these are batches, tasks or scales
+        size = window.micro_batches
+        return (size, Severity.INFO) if size > 1 else None
+    return (size, Severity.ERROR) if size > 1 else None
 
 
 def _is_undivided(view: View, window: WindowRecord) -> bool:

@@ -34,7 +34,7 @@ WHY = {
     "size": "{who} does not run on images of other sizes, or its output does not grow with them",
     "no image": "an output of {who} has no image axes",
     "random": "{who} draws random numbers, and differs from itself on the same image",
-    "proof": "with the halo that was found, the gradient of {who} over tiles still differs",
+    "proof": "with the halo that was found, {who} over tiles still differs",
 }
 
 FIX = {
@@ -74,6 +74,11 @@ class Certificate:
     def error(self) -> float:
         """The largest relative error of the gradient that was measured."""
         return max((proof.error for proof in self.proofs), default=math.nan)
+
+    @property
+    def output_error(self) -> float:
+        """The largest relative error of outputs over tiles that was measured."""
+        return max((proof.output_error for proof in self.proofs), default=math.nan)
 
     @property
     def is_exact(self) -> bool:
@@ -142,7 +147,7 @@ def _exact(subject: Subject, lengths: Sequence[int | None]) -> Certificate:
     if probe.is_random(subject, side):
         raise probe.Unsplittable("random", 0)
     proofs = prove(subject, axes, side)
-    if not max(proof.error for proof in proofs) <= PROVEN:
+    if not max(max(proof.error, proof.output_error) for proof in proofs) <= PROVEN:
         raise probe.Unsplittable("proof", 0)
     return Certificate(tuple(axes), tuple(proofs), None, tuple(subject.dropouts))
 
@@ -163,7 +168,7 @@ def _approximate(
         side, axes = _axes(plain, lengths, OVERLAP)
         reason = f"{reason}; a halo of {OVERLAP} pixels was taken"
     proofs = prove(subject, axes, side, core=CORE)
-    error = max(proof.error for proof in proofs)
+    error = max(max(proof.error, proof.output_error) for proof in proofs)
     known = None if given is not None and error <= PROVEN else reason
     return Certificate(tuple(axes), tuple(proofs), known, tuple(subject.dropouts))
 
@@ -218,3 +223,9 @@ def shifted(certificate: Certificate, lengths: Sequence[int | None]) -> Certific
         moved = tuple(size + int(reach.scale * more) for size, reach in made)
         axes.append(replace(axis, length=length, lengths=moved))
     return replace(certificate, axes=tuple(axes))
+
+
+def recalled(known: Sequence[Certificate], lengths: Sequence[int | None]) -> Certificate | None:
+    """Return a certificate for images of these lengths, if one that is known can be shifted."""
+    moved = (shifted(certificate, lengths) for certificate in known)
+    return next((certificate for certificate in moved if certificate is not None), None)

@@ -90,7 +90,7 @@ class Mosaic:
             "the model's output.",
             why="it is put together where the model's cropped output lies.",
             fix='return the output of the model itself, or pass combine="sum" to add the patches.',
-            more="patches",
+            more="two-pass",
         )
 
     @property

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
 from instep.errors import InstepWarning, SplitError, four_lines
-from instep.splits.certificate import Certificate, certify, shifted
+from instep.splits.certificate import Certificate, certify, recalled
 from instep.splits.images import Images
 from instep.splits.micro import whole_number
 from instep.splits.mosaic import Mosaic
@@ -144,10 +144,9 @@ class Patches:
             tuple(module.training for module in model.modules()),
         )
         known = self._known.setdefault(model, {}).setdefault(key, [])
-        for certificate in known:
-            moved = shifted(certificate, lengths)
-            if moved is not None:
-                return moved
+        before = recalled(known, lengths)
+        if before is not None:
+            return before
         certificate = certify(
             model,
             found.read,

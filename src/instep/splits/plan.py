@@ -43,10 +43,11 @@ class Plan(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Pieces along the samples: a list of slices of the batch's first dimension."""
+    """Pieces along the samples: a list of slices of the dimension that they are along."""
 
     slices: tuple[slice, ...]
     cut: Callable[[slice], Any]
+    dim: int = 0
 
     def __len__(self) -> int:
         return len(self.slices)
@@ -57,11 +58,12 @@ class Rows:
 
     def join(self, parts: Sequence[Tensor]) -> Tensor:
         """Concatenate along the samples."""
-        return torch.cat(list(parts))
+        return torch.cat(list(parts), self.dim if parts[0].dim() > 1 else 0)
 
     def part(self, whole: Tensor, index: int) -> Tensor:
         """Return the rows of piece `index`."""
-        return whole[self.slices[index]]
+        before = (slice(None),) * (self.dim if whole.dim() > 1 else 0)
+        return whole[(*before, self.slices[index])]
 
 
 @dataclass(frozen=True, slots=True)

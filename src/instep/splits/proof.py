@@ -1,4 +1,4 @@
-"""The proof: the gradient over tiles against the gradient of the whole image, on a small one."""
+"""The proof: outputs and gradient over tiles against those of the whole image, on a small one."""
 
 from __future__ import annotations
 
@@ -25,17 +25,20 @@ AFFORDABLE = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was compared: the sizes of the image, the number of tiles, the relative error."""
+    """What was compared: the sizes of the image, the number of tiles, the relative errors."""
 
     sizes: tuple[int, ...]
     tiles: int
     error: float
+    """Of the gradient."""
+    output_error: float
+    """Of the outputs; of labels, how many of them differ."""
 
 
 def prove(
     subject: Subject, axes: Sequence[Axis | None], side: int, *, core: int = 0
 ) -> list[Proof]:
-    """Compare gradients on images of three tiles per axis, whose lengths have the real remainders.
+    """Compare on images of three tiles per axis, whose lengths have the real remainders.
 
     core: the size of the tiles' cores, where it is to be larger than proving anything takes.
     """
@@ -48,10 +51,12 @@ def prove(
         for axis, size in zip(axes, wanted, strict=True)
     ]
     cut = [index for index, axis in enumerate(small) if axis is not None]
+    together = [small]
     if len(cut) > 1 and _pixels(small, side) > AFFORDABLE:
-        alone = [[a if i == index else None for i, a in enumerate(small)] for index in cut]
-        return [_compared(subject, one, wanted, side) for one in alone]
-    return [_compared(subject, small, wanted, side)]
+        together = [[a if i == index else None for i, a in enumerate(small)] for index in cut]
+    # Where gradients are off, nothing would be compared.
+    with torch.enable_grad():
+        return [_compared(subject, axes, wanted, side) for axes in together]
 
 
 def _shortened(axis: Axis, core: int) -> Axis:
@@ -82,6 +87,7 @@ def _compared(
     whole = _gradient(outputs, weights, parameters)
     total = [torch.zeros_like(p) for p in parameters]
     cut = tiles(axes, [max(core, 1) for core in cores])
+    away = 0.0
     for tile in cut:
         parts = [
             take(image, tile.read(ratios))
@@ -91,13 +97,23 @@ def _compared(
         placed = [take(w, tile.placed(k)) for k, w in enumerate(weights)]
         for held, gradient in zip(total, _gradient(made, placed, parameters), strict=True):
             held.add_(gradient)
-    return Proof(sizes, len(cut), _relative(total, whole))
+        away = max(
+            away,
+            *(
+                _difference(m, take(o, tile.placed(k)), o)
+                for k, (m, o) in enumerate(zip(made, outputs, strict=True))
+            ),
+        )
+    return Proof(sizes, len(cut), _relative(total, whole), away)
 
 
 def _gradient(
     outputs: Sequence[Tensor], weights: Sequence[Tensor], parameters: Sequence[Tensor]
 ) -> list[Tensor]:
     pairs = [(m, w) for m, w in zip(outputs, weights, strict=True) if m.requires_grad]
+    if not pairs or not parameters:
+        # Labels have no gradient, and neither have models without weights.
+        return [torch.zeros_like(p) for p in parameters]
     found = torch.autograd.grad(
         [m for m, _ in pairs], parameters, [w for _, w in pairs], allow_unused=True
     )
@@ -105,6 +121,16 @@ def _gradient(
         torch.zeros_like(p) if gradient is None else gradient
         for p, gradient in zip(parameters, found, strict=True)
     ]
+
+
+def _difference(found: Tensor, expected: Tensor, whole: Tensor) -> float:
+    """Return how far a tile's output is from its place in the whole, relative to all of that."""
+    if found.shape != expected.shape or bool((found.isnan() != expected.isnan()).any()):
+        return math.inf
+    if not whole.is_floating_point():
+        return float((found != expected).sum()) / max(whole.numel(), 1)
+    size = float(whole.detach().nan_to_num().abs().amax()) or 1.0
+    return float((found - expected).detach().nan_to_num().abs().amax()) / size
 
 
 def _relative(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:

@@ -1,23 +1,31 @@
-"""Batches as trees: the tensors inside tuples, lists, dicts and dataclasses."""
+"""Batches as trees: the tensors inside tuples, lists, dicts, dataclasses and what is like them."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 import itertools
+from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 
 
 def tensors(batch: Any) -> Iterator[Tensor]:
     """Yield every tensor of a batch, in order."""
-    if isinstance(batch, Tensor):
-        yield batch
+    for _, leaf in leaves(batch):
+        yield leaf if isinstance(leaf, Tensor) else leaf.data
+
+
+def leaves(batch: Any, name: str = "") -> Iterator[tuple[str, Tensor | PackedSequence]]:
+    """Yield what holds samples, in order, each under the key or field that it stands in."""
+    if isinstance(batch, Tensor | PackedSequence):
+        yield name, batch
         return
-    for child in _children(batch):
-        yield from tensors(child)
+    for key, child in _children(batch, name):
+        yield from leaves(child, key)
 
 
 def renewed(batch: Any, change: Callable[[int, Tensor], Any]) -> Any:
@@ -30,13 +38,26 @@ def renewed(batch: Any, change: Callable[[int, Tensor], Any]) -> Any:
     return rebuild(batch, one)
 
 
-def _children(batch: Any) -> list[Any]:
+def objects(batch: Any) -> Iterator[Any]:
+    """Yield everything else that a batch holds."""
+    if isinstance(batch, Tensor | PackedSequence):
+        return
+    children = _children(batch, "")
+    if not children:
+        yield batch
+    for _, child in children:
+        yield from objects(child)
+
+
+def _children(batch: Any, name: str) -> list[tuple[str, Any]]:
     if isinstance(batch, Mapping):
-        return list(batch.values())
+        return [(str(key), value) for key, value in batch.items()]
     if isinstance(batch, list | tuple):
-        return list(batch)
+        fields = getattr(batch, "_fields", None) or [name] * len(batch)
+        return list(zip(fields, batch, strict=True))
     if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
-        return [getattr(batch, field.name) for field in dataclasses.fields(batch)]
+        names = [field.name for field in dataclasses.fields(batch)]
+        return [(field, getattr(batch, field)) for field in names]
     return []
 
 
@@ -45,17 +66,12 @@ def rebuild(batch: Any, change: Callable[[Any], Any]) -> Any:
 
     A list or tuple without any tensor is one part: names and captions come that way.
     """
+    # A packed sequence is a named tuple, whose fields mean nothing one without the other.
+    if isinstance(batch, Tensor | PackedSequence):
+        return change(batch)
     if isinstance(batch, Mapping):
-        changed = {key: rebuild(value, change) for key, value in batch.items()}
-        if type(batch) is dict:
-            return changed
-        if isinstance(batch, dict):
-            # Subclasses keep what they carry beside their entries: a default, an order, a name.
-            same = copy.copy(batch)
-            same.update(changed)
-            return same
-        return type(batch)(changed)  # type: ignore[call-arg]
-    if isinstance(batch, list | tuple) and next(tensors(batch), None) is not None:
+        return _rebuilt_mapping(batch, change)
+    if isinstance(batch, list | tuple) and _holds_tensors(batch):
         children = [rebuild(child, change) for child in batch]
         return type(batch)(*children) if hasattr(batch, "_fields") else type(batch)(children)
     if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
@@ -65,3 +81,31 @@ def rebuild(batch: Any, change: Callable[[Any], Any]) -> Any:
             object.__setattr__(other, field.name, rebuild(getattr(batch, field.name), change))
         return other
     return change(batch)
+
+
+def _holds_tensors(batch: list[Any] | tuple[Any, ...]) -> bool:
+    # The first look is for the usual batch: this is asked once per piece.
+    return type(batch[0] if batch else None) is Tensor or next(tensors(batch), None) is not None
+
+
+def _rebuilt_mapping(batch: Mapping[Any, Any], change: Callable[[Any], Any]) -> Any:
+    changed = {key: rebuild(value, change) for key, value in batch.items()}
+    if type(batch) is dict:
+        return changed
+    if isinstance(batch, dict):
+        # Subclasses keep what they carry beside their entries: a default, an order, a name. Entry
+        # by entry, because some (transformers' ModelOutput) refuse update().
+        same = copy.copy(batch)
+        for key, value in changed.items():
+            same[key] = value
+        return same
+    if isinstance(batch, UserDict):
+        # What stands beside the entries may have one element per sample as well, as the encodings
+        # of a tokenizer do.
+        other = copy.copy(batch)
+        for name, value in vars(batch).items():
+            if name != "data":
+                setattr(other, name, rebuild(value, change))
+        other.data = changed
+        return other
+    return type(batch)(changed)  # type: ignore[call-arg]

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from instep.trace.codec import TraceFormatError
     from instep.trace.events import (
         KINDS,
+        WEIGHTS_MOVED,
         Assumed,
         Backward,
         Called,
@@ -78,6 +79,7 @@ _HOME = {
 
 __all__ = [
     "KINDS",
+    "WEIGHTS_MOVED",
     "Assumed",
     "Backward",
     "Called",

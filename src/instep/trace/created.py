@@ -18,7 +18,8 @@ class Created(Event):
     optimizer  type, models, parameters (names), groups (their number), lr, written (its
                constructor is in the source)
     scaler     type, enabled, scale
-    scheduler  type, optimizer, unit, horizon (what its length counts: "updates" or "batches")
+    scheduler  type, optimizer, unit, horizon (what its length counts: "updates" or "batches"),
+               skippable (its first value may be zero, or the same as the others)
     model      type, parameters (names), frozen (names), batchnorm, distributed ("ddp", "fsdp"),
                written, trainable (it has parameters), held (by any optimizer), part_of,
                loaded (from a file)

@@ -3,6 +3,7 @@
 from instep.trace.base import Event
 from instep.trace.created import Created, Fact, Role
 from instep.trace.surroundings import (
+    WEIGHTS_MOVED,
     Assumed,
     Called,
     Drawn,
@@ -40,6 +41,7 @@ KINDS: dict[str, type[Event]] = {event.kind: event for event in _ALL}
 
 __all__ = [
     "KINDS",
+    "WEIGHTS_MOVED",
     "Assumed",
     "Backward",
     "Called",

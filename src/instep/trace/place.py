@@ -77,16 +77,17 @@ def _site(code: CodeType) -> _Site:
     return site
 
 
-def here(skip: tuple[str, ...] = ()) -> Place | None:
+def here(skip: tuple[str, ...] = (), inside: int = 0) -> Place | None:
     """Return the place of the nearest caller outside the instep package; None: there is none.
 
     `skip` holds path prefixes whose frames are passed over as well, such as torch's own folder
-    when a hook is called from inside it. The same call site gives the same `Place` object.
+    when a hook is called from inside it. `inside` is how many callers are known to be of instep:
+    frames that nobody asks for need not be made. The same call site gives the same `Place` object.
 
     >>> here().function
     '<module>'
     """
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # `inspect` would read source files
+    frame: FrameType | None = sys._getframe(1 + inside)  # noqa: SLF001  # `inspect` reads source files
     while frame is not None:
         code = frame.f_code
         site = _SITES.get(id(code)) or _site(code)

@@ -117,6 +117,10 @@ class Measured(OnOptimizers):
     subject: str | None = None  # the parameter, model or rank it was measured on
 
 
+WEIGHTS_MOVED = "weights changed between a backward and its step"
+"""What is opaque where an optimizer does more than to step."""
+
+
 @dataclass(frozen=True, slots=True)
 class Opaque(OnOptimizers):
     """Something happened that cannot be followed: the windows of these optimizers are unknown."""

@@ -6,7 +6,7 @@ import gc
 import weakref
 from collections import deque
 from dataclasses import dataclass, field
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -29,7 +29,7 @@ _MOST_ALIKE = 8
 """Things of one name after which the dead among them give theirs away."""
 _MOST_SETS = 1024
 """Sets of parameters that are looked up once; a job that draws them at random has many."""
-_FREE, _SHARE = 1.0, 0.02
+_FREE, _SHARE = 2.0, 0.02
 """Seconds that every job may spend on looking for models, and the share of its time afterwards."""
 
 
@@ -65,6 +65,8 @@ class Maker:
     """Of its parameters."""
     filled: bool = False
     """Gradients were in them when it was made, or when the watcher came: nobody has told whose."""
+    inherits: Any = None
+    """A gradient that the step of an optimizer before it has used."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,7 @@ class Book:
         weak = weakref.ref(thing)
         self._names[id(thing)] = (weak, id_)
         self._owners[id_] = weak
+        self._forget()
         return id_
 
     def is_named(self, thing: object) -> bool:
@@ -179,15 +182,15 @@ class Book:
 
     def find_models(self) -> None:
         """Look for models that are alive: those that are no part of another one."""
-        started = perf_counter()
-        if self._searched > max(_FREE, _SHARE * (started - self._began)):
+        started = thread_time()
+        if self._searched > max(_FREE, _SHARE * (perf_counter() - self._began)):
             return  # whoever makes models all the time does without their names
         modules = [thing for thing in gc.get_objects() if _is_module(thing)]
         inside = {id(part) for module in modules for part in module._modules.values()}  # noqa: SLF001
         for module in modules:
             if id(module) not in inside:
                 self.take_model(module)
-        self._searched += perf_counter() - started
+        self._searched += thread_time() - started
 
     def take_model(self, model: Module, name: str | None = None) -> str | None:
         """Take a model and its parameters into the book; None if it has none."""
@@ -237,10 +240,16 @@ class Book:
             made.count += 1
             made.filled = made.filled or parameter.grad is not None
             if key not in known.optimizers:
-                known.optimizers.append(key)
+                # Of a model that gets a new optimizer again and again, the dead would add up.
+                known.optimizers = [k for k in known.optimizers if self._lives(k)] + [key]
         if unknown:
             self.find_models()
         self._changed()
+
+    def disinherit(self) -> None:
+        """Take note that gradients were cleared by hand, whosever they were."""
+        for made in self.optimizers.values():
+            made.inherits = None
 
     def core(self, optimizer: Optimizer) -> Optimizer:
         """Return what an optimizer stands for: itself, unless it wraps another one."""
@@ -259,6 +268,10 @@ class Book:
         """Say whether an optimizer is in the book."""
         made = self.optimizers.get(id(optimizer))
         return made is not None and made.weak() is optimizer
+
+    def _lives(self, key: int) -> bool:
+        made = self.optimizers.get(key)
+        return made is not None and made.weak() is not None
 
     def _take(self, parameter: Parameter, model: str | None, name: str) -> Held:
         known = Held(model, name, weak=weakref.ref(parameter))
@@ -348,6 +361,14 @@ class Book:
                 getattr(h.parameter, "grad", None) is None for h in self.of_optimizer(optimizer)
             )
         )
+
+    def is_blank(self, name: str) -> bool:
+        """Say whether all gradients of an optimizer are zeros, if it is still there."""
+        alive = (made.weak() for made in self.optimizers.values())
+        optimizer = next((one for one in alive if one is not None and self.met(one) == name), None)
+        held = [] if optimizer is None else self.of_optimizer(optimizer)
+        grads = (getattr(each.parameter, "grad", None) for each in held)
+        return not any(grad is not None and (grad.is_sparse or grad.any()) for grad in grads)
 
     def _changed(self) -> None:
         """Drop what was looked up: there is something new."""

@@ -27,7 +27,8 @@ class Feeds:
         self._recorder = recorder
         self._drawn: Counter[str] = Counter()
         self._places: dict[Place | None, tuple[weakref.ref[object], str]] = {}
-        self._ending: list[tuple[FrameType, str, Place | None]] = []
+        self.ending: list[tuple[FrameType, str, Place | None]] = []
+        """Epochs that are over but for batches that were asked for ahead."""
 
     def drawn(self, loader: object) -> None:
         """Tell of a batch that a loader gave."""
@@ -46,28 +47,23 @@ class Feeds:
         place = self._recorder.place()
         id_ = self._name(loader, place)
         if asked is not None and asked.f_code.co_flags & inspect.CO_GENERATOR:
-            self._ending.append((asked, id_, place))
+            self.ending.append((asked, id_, place))
         else:
             self._end(id_, place)
 
     def settle(self, *, last: bool = False) -> None:
         """Tell the epochs whose last batch was handed out; `last`: the job is over."""
-        ending, self._ending = self._ending, []
+        ending, self.ending = self.ending, []
         for frame, id_, place in ending:
             # It waits in a yield for as long as somebody has a batch of it in hand.
             if not last and frame.f_lasti >= 0 and frame.f_code.co_code[frame.f_lasti] == _YIELD:
-                self._ending.append((frame, id_, place))
+                self.ending.append((frame, id_, place))
             else:
                 self._end(id_, place)
 
     def forget(self, id_: str) -> None:
         """Drop what is known of a loader that has died."""
         self._drawn.pop(id_, None)
-
-    @property
-    def is_ending(self) -> bool:
-        """Whether an epoch is over but for batches that were asked for ahead."""
-        return bool(self._ending)
 
     def _end(self, id_: str, place: Place | None) -> None:
         batches = self._recorder.few("batches", place, self._drawn.pop(id_, 0))

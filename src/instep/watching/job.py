@@ -30,6 +30,7 @@ from instep.watching.seams import (
 )
 from instep.watching.series import Series
 from instep.watching.stream import Stream
+from instep.watching.told import Findings, write
 from instep.watching.voice import Voice, counted, summary
 
 if TYPE_CHECKING:
@@ -70,13 +71,17 @@ class Job:
         """Which findings anybody wants to hear of."""
         self.on_update: Callable[[], None] = lambda: None
         """Called after every update."""
-        self._is_on = False
+        self._is_on = self._has_failed = False
         self._things = things
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
-        """What has been found so far, without what comments at the user's lines silence."""
-        return tuple(each for each in self.judge.findings.values() if self._counts(each))
+    def findings(self) -> Findings:
+        """What has been found so far, without what comments at the user's lines silence.
+
+        It is a tuple that prints one line for each.
+        """
+        found = (each for each in self.judge.findings.values() if self._counts(each))
+        return Findings.of(found, self.quoting)
 
     @property
     def trace(self) -> Trace:
@@ -95,6 +100,18 @@ class Job:
             skipped=self.series.skipped,
             faults=len(self.seam.faults),
         )
+
+    def report(self, path: str | Path) -> None:
+        """Write a report: the page if the name ends in .html, else .json, .sarif or .txt.
+
+        It may be called while the job runs, and tells what is known by then.
+        """
+        write(self, path)
+
+    @property
+    def ending(self) -> str:
+        """How the job has ended: "running", "finished" or "failed"."""
+        return "running" if self._is_on else "failed" if self._has_failed else "finished"
 
     def start(self) -> Self:
         """Begin to watch."""
@@ -147,6 +164,7 @@ class Job:
         trace: TracebackType | None,
     ) -> None:
         if error is not None:
+            self._has_failed = True
             self.crashed(error)
         self.stop()
         if self.strict and error is None:
@@ -171,7 +189,8 @@ class Job:
             self.voice.tell(finding)
 
     def _turned(self, kept: bool) -> None:  # noqa: FBT001  # called by the recorder alone
-        self._hook_models()
+        if self.book.fresh:
+            self._hook_models()
         self.judge.turned(kept)
         if self.voice is not None:
             self.voice.go_on()

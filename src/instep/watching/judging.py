@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from time import perf_counter
+from time import thread_time
 from typing import TYPE_CHECKING
 
+from instep.rules.accumulation import size_of
 from instep.rules.registry import watched
 from instep.rules.verdict import judge_all
 from instep.rules.view import View
-from instep.trace import Created, Step, Trace, windows
+from instep.trace import Created, Step, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 SHARE = 0.02
 """Of the job's time that judging may take, after its beginning."""
-_FREE = 1.0
+_FREE = 2.0
 """Seconds of judging that every job may have."""
 
 
@@ -58,7 +59,7 @@ class Judge:
 
     def look(self, *, last: bool = False) -> None:
         """Judge what there is; `last`: nothing will come to change it."""
-        started = perf_counter()
+        started = thread_time()
         self.gauges.looked()
         found = {
             (finding.code, finding.place): finding
@@ -76,7 +77,7 @@ class Judge:
                 del self._seen[key]  # it was too early to say so
         if last:
             self._withdraw(found)
-        self.spent += perf_counter() - started
+        self.spent += thread_time() - started
 
     def _withdraw(self, found: Collection[tuple[str, Place]]) -> None:
         """Take back what was measured once and is over: a gradient came after all."""
@@ -89,9 +90,10 @@ class Judge:
 def settled(events: Iterable[Event], gauges: Iterable[Event], *, is_over: bool = True) -> Trace:
     """Return a trace that the rules can read: gates by their usual size, gauges at the end."""
     events = list(events)
+    view = View(Trace(events))
     usual = {
-        name: _usual([window.micro_batches for window in each if window.closed_by == "step"])
-        for name, each in windows(events).items()
+        name: _usual([size_of(view, window) for window in each if window.closed_by == "step"])
+        for name, each in view.windows.items()
     }
     trace = Trace()
     for event in events:

@@ -6,6 +6,8 @@ import gc
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from instep.watching.holders import holder
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -37,6 +39,7 @@ class KeptGraphs:
         self._tokens: list[tuple[int, Any, Place | None]] = []
         self._collections = 0
         self._told = False
+        self._holder: str | None = None
 
     def before_backward(self, root: Tensor, updates: int) -> None:
         """Mark the graph of a loss."""
@@ -63,10 +66,14 @@ class KeptGraphs:
             old = self._old(updates)
         elif len(old) >= _KEPT and not self._told:
             return
-        self._told = len(old) >= _KEPT
+        was_told, self._told = self._told, len(old) >= _KEPT
         if self._told:
+            if not was_told:
+                self._holder = holder(_KEPT)
             count = float(len(old))
-            self._gauges.show("graphs-kept", None, count, unit="graphs", place=old[0])
+            self._gauges.show(
+                "graphs-kept", None, count, unit="graphs", subject=self._holder, place=old[0]
+            )
         else:
             self._gauges.hide("graphs-kept", None)
 

@@ -58,7 +58,8 @@ class Ready:
 
     def _find_script(self) -> None:
         self.first = self.program.name
-        file = os.path.abspath(self.program.name)  # noqa: PTH100  # no links followed, as Python does
+        # Joined and not resolved, as Python does it: neither links nor ".." are followed.
+        file = os.path.join(os.getcwd(), self.program.name)  # noqa: PTH109, PTH118
         loader = SourceFileLoader("__main__", file)
         try:
             data = loader.get_data(file)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, overload
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from instep.errors import WatchError
 from instep.reports.escape import visible
+from instep.trace import Backward, Step, Unscale, Zero
 from instep.watching import running
 from instep.watching.quoting import Quoting
 from instep.watching.spelling import spelled
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from instep.watching.job import Job
 
 _HEADS = ("parameter", "leaf", "optimizer", "gradient", "backwards", "dtype", "device")
+_NO_WATCH = "unknown: no watch"
 _MOST_LINES = 3
 """Of the lines that one parameter's gradient came from, in the table."""
 
@@ -44,13 +46,17 @@ class Row:
     dtype: torch.dtype
     """Of the gradient, or of the parameter where there is none."""
     device: torch.device
+    is_scaled: bool = False
+    """A scaler has multiplied the loss, and nothing has unscaled the gradient yet."""
 
     @property
     def gradient(self) -> str:
         """What is in `.grad`, in a word or a number."""
         if self.norm is None:
             return "None"
-        return "zeros" if self.norm == 0 else f"{self.norm:.3g}"
+        if self.norm == 0:
+            return "zeros"
+        return f"{self.norm:.3g}{' (scaled)' if self.is_scaled else ''}"
 
 
 class Ledger(Sequence[Row]):
@@ -74,12 +80,15 @@ class Ledger(Sequence[Row]):
     def __str__(self) -> str:
         table = [_HEADS, *(self._cells(row) for row in self.rows)]
         widths = [max(len(cells[at]) for cells in table) for at in range(len(_HEADS))]
-        return "\n".join(
+        lines = [
             "  ".join(
                 f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)
             ).rstrip()
             for cells in table
-        )
+        ]
+        if any(row.is_scaled for row in self.rows):
+            lines.append("(scaled): the norm still contains the loss scale; unscale_ takes it out.")
+        return "\n".join(lines)
 
     __repr__ = __str__  # a debugger shows this one
 
@@ -96,7 +105,7 @@ class Ledger(Sequence[Row]):
 
     def _backwards(self, row: Row) -> str:
         if row.backwards is None:
-            return "not seen" if self.is_watched else "not watched"
+            return "not seen" if self.is_watched else _NO_WATCH
         said = [
             f"{self._quoting.near(place)}" + (f" ×{count}" if count > 1 else "")
             for place, count in row.lines[:_MOST_LINES]
@@ -119,9 +128,9 @@ def ledger(*things: Any) -> Ledger:
     >>> optimizer = torch.optim.SGD([model.weight], lr=0.1)
     >>> model(torch.ones(1, 2)).sum().backward()
     >>> print(ledger(model, optimizer))
-    parameter  leaf  optimizer  gradient  backwards    dtype    device
-    weight     yes   optimizer  1.41      not watched  float32  cpu
-    bias       yes   none       1         not watched  float32  cpu
+    parameter  leaf  optimizer  gradient  backwards          dtype    device
+    weight     yes   optimizer  1.41      unknown: no watch  float32  cpu
+    bias       yes   none       1         unknown: no watch  float32  cpu
     """
     job = running.newest()
     if not things and job is None:
@@ -133,12 +142,13 @@ def ledger(*things: Any) -> Ledger:
         )
     names = _named(things, job) if things else _known(job)
     holders = _holders(things, job)
-    added = _added(job)
+    added, scaled = _added(job), _scaled(job)
     is_watched = job is not None
     rows = [
         _row(name, each, holders.get(id(each), ()), added, is_watched=is_watched)
         for name, each in names
     ]
+    rows = [replace(row, is_scaled=not scaled.isdisjoint(row.optimizers)) for row in rows]
     quoting = Quoting() if job is None else job.quoting
     return Ledger(rows, is_watched=is_watched, quoting=quoting)
 
@@ -218,6 +228,20 @@ def _added(job: Job | None) -> _Added:
     return found
 
 
+def _scaled(job: Job | None) -> set[str]:
+    """Return the optimizers whose gradients still contain the loss scale."""
+    found: set[str] = set()
+    for event in () if job is None else (*job.trace, *job.stream.open):
+        match event:
+            case Backward(scaled=True):
+                found.update(event.optimizers or ())
+            case Zero() if event.complete:
+                found.difference_update(event.optimizers or ())
+            case Unscale() | Step() if event.optimizer is not None:
+                found.discard(event.optimizer)  # a scaler's step has unscaled them
+    return found
+
+
 def _row(
     name: str, parameter: Tensor, optimizers: tuple[str, ...], added: _Added, *, is_watched: bool
 ) -> Row:
@@ -229,7 +253,7 @@ def _row(
     most = max(counts, key=Counter.total)  # one backward counts for each optimizer that it touches
     backwards: int | None = most.total()
     if gradient is None:
-        backwards = 0
+        backwards = 0 if is_watched else None
     elif not backwards and not (is_watched and norm == 0):
         backwards = None  # what is in it came from nowhere that was watched
     return Row(

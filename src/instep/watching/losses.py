@@ -55,27 +55,33 @@ class Losses:
             said = spelled(root, self._recorder.book.skip) or "loss"
             id_ = self._names[place] = f"{said}@{place}" if said in facts else said
         before = self._told.get(id_)
-        ragged = (before is not None and before[2]) or self._differs(id_, reading.items)
+        ragged = (before is not None and before[2]) or self.differs(id_, reading.items, place)
         reduction = None if reading.masked and not ragged else reading.reduction
-        told = (reading.kind, reduction, ragged, reading.coupled)
+        # Not every reading looks for it: once it was seen, it stays.
+        coupled = reading.coupled or (before is not None and before[3])
+        told = (reading.kind, reduction, ragged, coupled)
         if told != before:
             self._told[id_] = told
             known: dict[str, Fact] = {"type": reading.kind, "reduction": reduction}
-            if reading.coupled:
+            if coupled:
                 known["coupled"] = True
             if ragged:
                 known["ragged"] = True
             self._recorder.fact(id_, "loss", place, **known)
         return id_
 
+    def is_ragged(self, id_: str) -> bool:
+        """Say whether a loss was found to be a mean of more or fewer items at times."""
+        told = self._told.get(id_)
+        return told is not None and told[2]
+
     def certain(self, reading: Reading, id_: str) -> Reading:
         """Return what is certain: a count that is never another one may be that of the window."""
-        told = self._told.get(id_)
-        if reading.masked and not (told is not None and told[2]):
+        if reading.masked and not self.is_ragged(id_):
             return reading._replace(parts=None, reduction=None)
         return reading
 
-    def _differs(self, id_: str, items: Any) -> bool:
+    def differs(self, id_: str, items: Any, place: Place | None) -> bool:
         """Say whether a loss is a mean of more or fewer items than before in its window."""
         if items is None:
             return False
@@ -84,7 +90,15 @@ class Losses:
         if first is items:
             return False
         one, other = _plain(first), _plain(items)
-        return one is not None and other is not None and one != other
+        if one is None or other is None or one == other:
+            return False
+        few, many = sorted((one, other))
+        if few > 0:
+            self._recorder.sampler.gauges.show(
+                "items-differ", None, many / few, unit="times", subject=f"{few:g} and {many:g}",
+                place=place,
+            )  # fmt: skip
+        return True
 
     def window_closed(self) -> None:
         """Forget the items of a window."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from instep.trace import Drawn, Forward, Mode, Rebound
+from instep.trace import Drawn, Forward, Mode, Rebound, here
 from instep.watching.facts import of_model
 
 if TYPE_CHECKING:
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
     from instep.trace import Place
     from instep.watching.recorder import Recorder
+
+
+_IN_A_CALL = 2
+"""Frames of the watcher between torch's own in the call of a model and what tells of it."""
 
 
 class Models:
@@ -33,10 +37,15 @@ class Models:
         id_ = recorder.book.model_of(model)
         if id_ is None:
             return
-        place = recorder.place()
+        place = here(recorder.skip, _IN_A_CALL)
         if id_ not in recorder.facts:
             self.introduce(id_, model)
-        if len(args) == 1 and not kwargs and not recorder.facts[id_].get("stateful"):
+        if (
+            self._pieces.has_batch
+            and len(args) == 1
+            and not kwargs
+            and not recorder.facts[id_].get("stateful")
+        ):
             self._cut(args[0], place)
         sync = vars(model).get("require_backward_grad_sync")  # a module without it looks long
         training = model.training
@@ -80,6 +89,9 @@ class Models:
     def _cut(self, given: Any, place: Place | None) -> None:
         loader = self._pieces.loader_of(given, place)
         if loader is None:
+            if self._pieces.cut is not None:
+                self._recorder.fact(self._pieces.cut, "loader", cut=True)
+                self._pieces.cut = None
             return
         id_ = f"patches of {loader}"
         self._recorder.fact(id_, "loader", place, type="patches", patches=True)
@@ -90,17 +102,23 @@ class Pieces:
     """Recognises the patches of a batch: views that leave out a part of every sample.
 
     A call is known as one of a patch when the same line was given two different parts of one
-    batch. Parts along the first dimension are smaller batches, which may well be meant.
+    batch. Parts along the first dimension are smaller batches: to train on them may well be meant,
+    so it is only noted that there are some.
     """
 
     def __init__(self) -> None:
         self._loader: str | None = None
+        self.has_batch = False
+        """Some loader has given one."""
+        self.cut: str | None = None
+        """A loader whose batches were just seen cut along their first dimension."""
         self._parts: dict[tuple[int, Place | None], tuple[Any, set[int]]] = {}
         self._cutting: set[Place | None] = set()
 
     def batch(self, loader: str) -> None:
         """Forget the parts of the batch before."""
         self._loader = loader
+        self.has_batch = True
         self._parts.clear()
 
     def loader_of(self, given: Any, place: Place | None) -> str | None:
@@ -108,13 +126,17 @@ class Pieces:
         if self._loader is None or not isinstance(given, torch.Tensor):
             return None
         whole = given._base  # noqa: SLF001  # there is no public name for what a view is of
-        if whole is None or not _is_patch(given, whole):
+        if whole is None or given.dim() != whole.dim() or given.shape == whole.shape:
             return None
         key = (id(whole), place)
         known = self._parts.get(key)
         if known is None or known[0]() is not whole:
             known = self._parts[key] = (weakref.ref(whole), set())
         known[1].add(int(given.storage_offset()))
+        if not _is_patch(given, whole):
+            is_cut = len(known[1]) > 1 and given.shape[1:] == whole.shape[1:]
+            self.cut = self._loader if is_cut else None
+            return None
         if len(known[1]) > 1:
             self._cutting.add(place)
         return self._loader if place in self._cutting else None

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from instep.trace import (
-    Backward,
+    WEIGHTS_MOVED,
     Called,
     Clip,
     Created,
@@ -22,12 +23,13 @@ from instep.trace import (
     Zero,
     here,
 )
-from instep.watching import graph
+from instep.watching.backwards import Backwards
 from instep.watching.facts import Few
 from instep.watching.feeds import Feeds
 from instep.watching.horizons import is_outlived
 from instep.watching.losses import Losses
 from instep.watching.models import Models
+from instep.watching.series import MOST_OPENED
 from instep.watching.witness import Witnesses
 
 if TYPE_CHECKING:
@@ -43,10 +45,8 @@ if TYPE_CHECKING:
     from instep.watching.stream import Stream
 
 _TORCH = (str(Path(torch.__file__).parent) + "/",)
-
-
-_MOST_SINCE = 1000
-"""Sets of parameters that backwards went into and that are told apart, until they are cleared."""
+_IN_A_CLEAR, _IN_A_STEP = 4, 3
+"""Frames of the watcher between what torch calls and what tells of it."""
 
 
 class Recorder:
@@ -57,18 +57,20 @@ class Recorder:
         self.skip = book.skip
         self.stream = stream
         self.series = series
+        self._opened = series.opened
         self.sampler = sampler
-        self.witnesses = Witnesses()
+        self.witnesses = Witnesses(book.is_blank)
         self.models = Models(self)
         self.turned: Callable[[bool], None] = lambda _: None
         """Called after every step, with whether it brought something new."""
         self._events: dict[tuple[Any, ...], Event] = {}
         self.facts: dict[str, dict[str, Fact]] = {}
         """By id: what was told of it."""
-        self._losses = Losses(self)
+        self.losses = Losses(self)
+        self.backwards = Backwards(self)
         self.feeds = Feeds(self)
         self._introduced: Touched | None = None  # the latest
-        self.since: dict[str, Counter[tuple[tuple[int, ...], Place | None]]] = defaultdict(Counter)
+        self.since: dict[str, dict[tuple[tuple[int, ...], Place | None], int]] = {}
         """Backwards since the gradients were last cleared: by optimizer, what they touched and
         where; under "" those of parameters that no optimizer holds."""
         self.fresh: Counter[str] = Counter()
@@ -92,19 +94,26 @@ class Recorder:
         self.fresh.pop(id_, None)
         self.clears.pop(id_, None)
         self._introduced = None
+        self.backwards.forget()
         self.witnesses.forget(id_)
         self.sampler.forget(id_)
 
     def add(self, key: tuple[Any, ...], make: Callable[[], Event]) -> Event:
         """Tell an event: the one of this key, which is made the first time."""
-        if self.feeds.is_ending:
-            self.feeds.settle()
         event = self._events.get(key)
         if event is None:
             event = self._events[key] = make()
-        self.stream.add(event)
-        self.series.moment(event)
+        self.tell(event)
         return event
+
+    def tell(self, event: Event) -> None:
+        """Tell an event of ours, once more."""
+        if self.feeds.ending:
+            self.feeds.settle()
+        self.stream.add(event)
+        self._opened.append((perf_counter(), event))  # as `series.moment` does it
+        if len(self._opened) >= MOST_OPENED:
+            self.series.sort()
 
     def fact(self, id_: str, role: Any, place: Place | None = None, **facts: Fact) -> None:
         """Say what is known about something; only what is new is told."""
@@ -153,11 +162,14 @@ class Recorder:
             self.witnesses.meet(id_, held[0].weak)
         made = self.book.optimizers[id(optimizer)]
         kind, groups = type(optimizer).__name__, len(optimizer.param_groups)
-        self.fact(
-            id_, "optimizer", made.place, type=kind, models=models, groups=groups, written=True
-        )
+        inherits = made.inherits is not None and made.inherits.is_added_to()
+        facts: dict[str, Fact] = {"inherits": True} if inherits else {}
+        facts |= {"type": kind, "models": models, "groups": groups, "written": True}
+        self.fact(id_, "optimizer", made.place, **facts)
         if made.filled:
             made.filled = False
+            if inherits:
+                return
             self.add(("edited", id_), lambda: GradEdited((id_,)))
 
     def zeroed(self, optimizer: Optimizer, *, set_to_none: bool) -> None:
@@ -178,13 +190,15 @@ class Recorder:
 
     def _tell_clear(self, covered: Covered, target: str | None, *, set_to_none: bool) -> None:
         """Tell of gradients that were cleared, to every optimizer that holds any of them."""
-        place = self.place()
+        place = here(self.skip, _IN_A_CLEAR)
         if target is not None and here(_TORCH) is not place:
             place = None  # a framework did it by itself: no line of the user's would change that
         for names, complete in ((covered.whole, True), (covered.partly, False)):
+            if not names:
+                continue
             for name in names:
                 self._cleared(name)
-            if names and not self._is_within(names, "zero_grad"):
+            if not self._is_within(names, "zero_grad"):
                 self.add(
                     ("zero", names, target, place, set_to_none, complete),
                     lambda names=names, complete=complete: Zero(  # type: ignore[misc]
@@ -202,21 +216,23 @@ class Recorder:
             self.opaque(optimizers, f"{what} in a backward")
         return self.is_going_back
 
-    def noticed(self) -> None:
+    def noticed(self, *, goes_back: bool = False) -> None:
         """Tell what was done to gradients since the last event, by hand or out of sight."""
         if self.book.grown:
+            # A backward that nobody has told of.
             grown = tuple(self.book.grown)
             self.book.grown.clear()
             touched = self.book.touched(tuple(map(id, grown)), grown)
             if touched.optimizers:
                 self.opaque(touched.optimizers, "a backward that is compiled, or not over yet")
-        for id_, change in self.witnesses.changes():
+        for id_, change in self.witnesses.changes(goes_back=goes_back):
             if change == "weights":
-                self.opaque((id_,), "weights changed between a backward and its step")
+                self.opaque((id_,), WEIGHTS_MOVED)
             elif change == "edited":
                 self.add(("edited", id_), lambda id_=id_: GradEdited((id_,)))  # type: ignore[misc]
             else:
                 none = change == "none"
+                self.book.disinherit()
                 self.since.pop(id_, None)
                 self.clears[id_] += 1
                 self.add(
@@ -224,59 +240,10 @@ class Recorder:
                     lambda id_=id_, none=none: Zero((id_,), set_to_none=none),  # type: ignore[misc]
                 )
 
-    # Backward
+    # Gradients
 
-    def before_backward(self, root: Any) -> tuple[graph.Reading, str | None] | None:
-        """Read a loss before its graph is freed."""
-        self.noticed()
-        self.book.grown.clear()
-        if not isinstance(root, torch.Tensor) or root.grad_fn is None:
-            return None
-        marked = self.scaled.get(id(root))
-        scaler, loss = None, root.detach()
-        if marked is not None and marked[0]() is root:
-            _, scaler, loss = marked
-        reading = graph.read(root, scaled=scaler is not None)
-        self.sampler.before_backward(root, loss, reading.factor)
-        return reading, scaler
-
-    def after_backward(self, root: Any, before: tuple[graph.Reading, str | None] | None) -> None:
-        """Tell of gradients that were added."""
-        grown = tuple(self.book.grown)
-        self.book.grown.clear()
-        if not grown:
-            return
-        touched = self.book.touched(tuple(map(id, grown)), grown)
-        self.witnesses.added(touched)
-        self._introduce(touched)
-        place = self.place()
-        reading, scaler = before if before is not None else (graph.Reading(None), None)
-        loss = self._losses.introduce(root, reading, place)
-        reading = self._losses.certain(reading, loss)
-        factor, parts = self._losses.factor(reading, place)
-        if touched.is_hooked:  # whatever the hooks of the user's own make of it
-            factor, parts = None, ()
-        read = (loss, factor, parts, reading.reduction, scaler)
-        self.add(
-            ("backward", touched.optimizers, touched.models, place, read),
-            lambda: Backward(
-                touched.optimizers,
-                loss=loss,
-                factor=factor,
-                parts=parts,
-                scaled=scaler is not None,
-                reduction=reading.reduction,  # type: ignore[arg-type]
-                models=touched.models,
-                place=place,
-            ),
-        )
-        for name in (*touched.optimizers, *(("",) if touched.foreign else ())):
-            since = self.since[name]
-            since[touched.keys if len(since) < _MOST_SINCE else (), place] += 1
-            self.fresh[name] += 1
-        self.sampler.after_backward(touched, place)
-
-    def _introduce(self, touched: Touched) -> None:
+    def introduce(self, touched: Touched) -> None:
+        """Introduce optimizers and models that a backward went into, the first time."""
         if touched is self._introduced:
             return
         self._introduced = touched
@@ -293,7 +260,7 @@ class Recorder:
 
     def _cleared(self, optimizer: str) -> None:
         self.witnesses.cleared(optimizer)
-        self._losses.window_closed()  # what is cleared is in no window with what follows
+        self.backwards.window_closed()  # what is cleared is in no window with what follows
         self.clears[optimizer] += 1
         self.since.pop(optimizer, None)
 
@@ -321,13 +288,14 @@ class Recorder:
         scaler: str | None = None,
         skipped: str | None = None,
         closure: bool = False,
+        id_: str | None = None,
     ) -> None:
-        """Tell of an optimizer that was asked to update."""
-        place = self.place()
-        id_ = self.optimizer(optimizer)
+        """Tell of an optimizer that was asked to update; `id_` is its own, where it is known."""
+        place = here(self.skip, _IN_A_STEP)
+        id_ = id_ or self.optimizer(optimizer)
         self.witnesses.stepped(id_)
-        self.fresh.pop(id_, None)
-        self._losses.window_closed()
+        self.fresh[id_] = 0
+        self.backwards.window_closed()
         if self._is_within((id_,), "step"):
             self.series.updated(id_, skipped)
             return

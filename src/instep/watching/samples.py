@@ -21,8 +21,6 @@ from instep.watching.ratios import Ratios
 from instep.watching.unreached import Unreached
 
 if TYPE_CHECKING:
-    from collections import Counter
-
     from torch import Tensor
     from torch.optim import Optimizer
 
@@ -57,17 +55,19 @@ class Sampler:
         self.ratios = Ratios(book, series, gauges)
         self.kept = KeptGraphs(gauges)
         self._waiting: list[tuple[str, str, Later]] = []
-        self._looks = True  # at the window that is open
+        self.looks = True
+        """At the window that is open."""
         self._losses: list[tuple[Tensor, float]] = []
         self._norm: Any = None
+        self._was_due = False  # just before the latest update
         self._broken: dict[str, int] = {}
         self._places: dict[str, Place | None] = {}  # of steps, by optimizer
-        self._added: dict[str, Counter[Any]] = {}  # backwards that were in the latest update
+        self._added: dict[str, dict[Any, int]] = {}  # backwards that were in the latest update
         self._scales: dict[str, Later] = {}
 
     def is_due(self, updates: int) -> bool:
         """Say whether there is time to measure."""
-        return updates < _FIRST or self.spent < SHARE * self.series.now()
+        return updates < _FIRST or self.spent < SHARE * (perf_counter() - self.series.began)
 
     def forget(self, name: str) -> None:
         """Drop what is known of an optimizer that has died."""
@@ -79,9 +79,11 @@ class Sampler:
     # Backward
 
     def before_backward(self, root: Tensor, loss: Tensor | None, factor: float | None) -> None:
-        """Look at a loss before any scale, with the factor in it, and mark its graph."""
-        if not self._looks:
-            return
+        """Look at a loss before any scale, with the factor in it, and mark its graph.
+
+        Asked for only while the window that is open is looked at.
+        """
+        loss = None if loss is None else loss.detach()
         if factor and loss is not None and loss.numel() == 1 and type(loss) in _PLAIN:
             self._losses.append((loss, factor))
         updates = sum(self.series.updates.values())
@@ -90,8 +92,10 @@ class Sampler:
 
     def after_backward(self, touched: Touched, place: Place | None) -> None:
         """Look at what the gradients went into."""
-        self.kept.after_backward(place)
-        self.foreign.after_backward(touched, place)
+        if self.looks:
+            self.kept.after_backward(place)
+        if touched.foreign:
+            self.foreign.after_backward(touched, place)
         self.lowprecision.after_backward(touched)
 
     # Step
@@ -110,19 +114,20 @@ class Sampler:
         self._norm = norm
 
     def before_step(
-        self, optimizer: Optimizer, name: str, added: Counter[Any] | None = None
+        self, optimizer: Optimizer, name: str, added: dict[Any, int] | None = None
     ) -> None:
         """Look at gradients and weights just before an update.
 
         `added` are the backwards since the last clear; a clear begins a new count.
         """
         if added and self._added.get(name) is added:
-            count = float(added.total())
+            count = float(sum(added.values()))
             self.gauges.show("backwards-in-gradient", name, count, unit="backwards")
         elif added is not None:
             self._added[name] = added
         updates = self.series.updates.get(name, 0)
-        if not self.is_due(updates):
+        self._was_due = self.is_due(updates)
+        if not self._was_due:
             return
         started = perf_counter()
         every = [p for group in optimizer.param_groups for p in group["params"]]
@@ -141,9 +146,9 @@ class Sampler:
         updates = self.series.updates.get(name, 0)
         self._places[name] = place
         self.ranks.after_step(optimizer, name, place)
-        if not (self._looks or self._waiting):
+        if not (self.looks or self._waiting):
             self._norm = None
-            self._looks = self.is_due(updates)
+            self.looks = self._was_due
             return
         started = perf_counter()
         self.ratios.after_step(name, place)
@@ -160,7 +165,7 @@ class Sampler:
         self.foreign.after_step(is_due=self.is_due(updates))
         self.lowprecision.after_step(optimizer, name, place)
         self.spent += perf_counter() - started
-        self._looks = updates < _FIRST_LOSSES or self.is_due(updates)
+        self.looks = updates < _FIRST_LOSSES or self.is_due(updates)
 
     def close(self) -> None:
         """Take back the hooks, and compare what there is to compare."""

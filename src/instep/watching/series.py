@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 MOST_POINTS = 4096
 MOST_FIRST, MOST_LAST = 4_000, 20_000
 """Moments that are kept: of a job's beginning, and of its end."""
+MOST_OPENED = 256
 
 
 class Line:
@@ -65,10 +66,11 @@ class Series:
         self.updates: dict[str, int] = {}
         """By optimizer."""
         self.skipped: dict[str, int] = {}
-        self.first: list[tuple[float, Event]] = []
-        self.latest: deque[tuple[float, Event]] = deque(maxlen=MOST_LAST)
-        self.left_out = 0
-        """Moments between the first and the latest that are not kept."""
+        self.opened: list[tuple[float, Event]] = []
+        """Moments by the clock that were not sorted yet: that takes less time for many at once."""
+        self._first: list[tuple[float, Event]] = []
+        self._latest: deque[tuple[float, Event]] = deque(maxlen=MOST_LAST)
+        self._left_out = 0
         self.told: Callable[[str, str, int, float], object] | None = None
         """Called with every point: its line, the optimizer, the update and the value."""
 
@@ -78,12 +80,38 @@ class Series:
 
     def moment(self, event: Event) -> None:
         """Take note of when an event happened."""
-        if len(self.first) < MOST_FIRST:
-            self.first.append((perf_counter() - self.began, event))
-            return
-        if len(self.latest) == MOST_LAST:
-            self.left_out += 1
-        self.latest.append((perf_counter() - self.began, event))
+        self.opened.append((perf_counter(), event))
+        if len(self.opened) >= MOST_OPENED:
+            self.sort()
+
+    def sort(self) -> None:
+        """Put moments where they belong: the first, the latest, or nowhere."""
+        moments = [(time - self.began, event) for time, event in self.opened]
+        self.opened.clear()
+        room = MOST_FIRST - len(self._first)
+        if room > 0:
+            self._first += moments[:room]
+            moments = moments[room:]
+        self._left_out += max(0, len(self._latest) + len(moments) - MOST_LAST)
+        self._latest.extend(moments)
+
+    @property
+    def first(self) -> list[tuple[float, Event]]:
+        """The moments of a job's beginning: seconds since then, and what happened."""
+        self.sort()
+        return self._first
+
+    @property
+    def latest(self) -> deque[tuple[float, Event]]:
+        """The latest moments that are not among the first."""
+        self.sort()
+        return self._latest
+
+    @property
+    def left_out(self) -> int:
+        """Moments between the first and the latest that are not kept."""
+        self.sort()
+        return self._left_out
 
     def point(self, name: str, value: float, *, optimizer: str) -> None:
         """Add a point to the line of a name: "loss", "grad_norm", "lr", ..."""

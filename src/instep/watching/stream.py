@@ -51,6 +51,8 @@ class Stream:
         """All that were taken, kept or not."""
         self.full = False
         self._stretch: list[Event] = []
+        self.add = self._stretch.append
+        """Take an event. The same happening must be the same object: that is how it is known."""
         self._numbers: dict[bytes, int] = {}  # by the ids of a stretch's events
         self._numbered = 0  # events in all of them
         self._follows: Counter[tuple[int, int]] = Counter()
@@ -59,10 +61,6 @@ class Stream:
         # Stretches since the latest that was kept: the way back to it must be told as well.
         self._held: deque[tuple[int, list[Event]]] = deque(maxlen=_MOST_HELD)
         self._usual: list[Event] | None = None  # the latest stretch, if it is an old story
-
-    def add(self, event: Event) -> None:
-        """Take an event. The same happening must be the same object: that is how it is known."""
-        self._stretch.append(event)
 
     @property
     def open(self) -> tuple[Event, ...]:
@@ -75,11 +73,11 @@ class Stream:
         if not stretch:
             return False
         self.events += len(stretch)
-        self._stretch = []
         if stretch == self._usual:
+            stretch.clear()
             return False
-        if len(stretch) > _LONG:
-            stretch = tidied(stretch)
+        stretch = tidied(stretch) if len(stretch) > _LONG else stretch.copy()
+        self._stretch.clear()
         number = self._number(stretch)
         pair = (self._previous, number)
         self._previous = number
@@ -112,7 +110,7 @@ class Stream:
         if self._stretch:
             self._keep(-2, tidied(self._stretch))
             self.events += len(self._stretch)
-            self._stretch = []
+            self._stretch.clear()
 
     def _keep(self, number: int, stretch: Iterable[Event]) -> None:
         for event in stretch:

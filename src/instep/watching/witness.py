@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import weakref
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from instep.watching.later import sliced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from instep.watching.book import Touched
 
 _NOTHING = (0, 0)
+_LOOKS = 3
+_SLICE = 64
+
+
+class Gradient(NamedTuple):
+    """A gradient as it was at some time."""
+
+    weak: Any
+    version: int
+
+    def is_added_to(self) -> bool:
+        """Say whether nothing but one backward at most has come since then."""
+        grad = self.weak()
+        return grad is not None and grad._version - self.version in {0, 1}  # noqa: SLF001
 
 
 class _Witness:
-    __slots__ = ("fresh", "holds", "seen", "weak", "weight")
+    __slots__ = ("fresh", "holds", "looks", "seen", "used", "weak", "weight")
 
     def __init__(self, weak: Any) -> None:
         self.weak = weak
         self.holds = False  # a gradient is in it, as far as events tell
+        self.used = False  # by a step, since the last backward
         self.seen = _NOTHING
         self.fresh = False  # it waits for its step: until then the weight must stay as it is
         self.weight = -1
+        self.looks: list[bool] = []  # on a device: whether zeros were found
 
     def now(self) -> tuple[int, int]:
         """Return which gradient there is, and how often it was changed."""
@@ -28,10 +50,44 @@ class _Witness:
         grad = None if parameter is None else parameter.grad
         return _NOTHING if grad is None else (id(grad), grad._version)  # noqa: SLF001
 
-    def is_moved(self) -> bool:
-        """Say whether the weight has changed since the backward."""
+    def is_blank(self, others: Callable[[], bool]) -> bool:
+        """Say whether there are zeros where no clear was told: `grad.data.zero_()` is not counted.
+
+        One gradient may be zero by itself: then the `others` are asked. This waits for the device,
+        so there it is done a few times only, and then believed.
+        """
         parameter = self.weak()
-        return parameter is not None and parameter._version != self.weight  # noqa: SLF001
+        grad = None if parameter is None else parameter.grad
+        if grad is None or grad.is_sparse or type(grad) is not torch.Tensor:
+            return False
+        if len(self.looks) == _LOOKS:
+            return all(self.looks)
+        blank = not (sliced(grad, _SLICE).any() or grad.any()) and others()
+        if grad.device.type != "cpu":
+            self.looks.append(blank)
+        return blank
+
+    def change(self) -> Iterator[str]:
+        """Give what is not as it was seen, and see it as it is now."""
+        parameter = self.weak()
+        if self.fresh and parameter is not None and parameter._version != self.weight:  # noqa: SLF001
+            self.fresh = False
+            yield "weights"
+        now = self.now()
+        if now == self.seen:
+            return
+        held, self.holds = self.holds, now is not _NOTHING
+        self.seen = now
+        if now is _NOTHING:
+            if held:
+                yield "none"
+            return
+        grad = parameter.grad
+        if grad.device.type == "cpu" and not grad.is_sparse and not grad.any():
+            self.holds = False
+            yield "zeros"
+        else:
+            yield "edited"
 
 
 class Witnesses:
@@ -43,14 +99,25 @@ class Witnesses:
     and cannot be followed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_blank: Callable[[str], bool] = lambda _: True) -> None:
         self._all: dict[str, _Witness] = {}
+        self._is_blank = is_blank  # whether all gradients of an optimizer are zeros
 
     def meet(self, name: str, weak: Any) -> None:
         """Take a parameter of an optimizer that is new here: what is in it, nobody has told."""
         known = self._all.get(name)
         if known is None or known.weak() is None:
             self._all[name] = _Witness(weak)
+
+    def used(self, parameters: Iterable[Any]) -> Gradient | None:
+        """Return what is in the gradient of one of these parameters and was used by a step."""
+        mine = set(map(id, parameters))
+        for witness in self._all.values():
+            parameter = witness.weak()
+            grad = parameter.grad if parameter is not None and id(parameter) in mine else None
+            if grad is not None and witness.used and witness.now() == witness.seen:
+                return Gradient(weakref.ref(grad), grad._version)  # noqa: SLF001
+        return None
 
     def keep(self, names: Iterable[str]) -> None:
         """Forget all others: their optimizers are gone."""
@@ -63,11 +130,14 @@ class Witnesses:
             if witness is None or not witness.holds:
                 # Where nothing is held yet, one that the losses do reach is the better witness.
                 witness = self._all[name] = _Witness(weak)
-            witness.seen = witness.now()
-            witness.holds = witness.fresh = witness.seen is not _NOTHING
+            witness.used = False
             parameter = witness.weak()
+            grad = None
             if parameter is not None:
                 witness.weight = parameter._version  # noqa: SLF001
+                grad = parameter.grad
+            witness.seen = _NOTHING if grad is None else (id(grad), grad._version)  # noqa: SLF001
+            witness.holds = witness.fresh = grad is not None
 
     def touched(self, names: Iterable[str]) -> None:
         """Take note of a change that was told."""
@@ -80,38 +150,38 @@ class Witnesses:
         """Take note of an update that was told."""
         witness = self._all.get(name)
         if witness is not None:
-            witness.fresh = False
-            self.touched((name,))
+            witness.fresh, witness.used = False, True
+            witness.seen = witness.now()
 
     def cleared(self, name: str) -> None:
         """Take note of a clear that was told."""
         witness = self._all.get(name)
         if witness is not None:
             witness.holds = witness.fresh = False
-            self.touched((name,))
+            witness.seen = witness.now()
 
     def forget(self, name: str) -> None:
         """Drop the witness of an optimizer that has died."""
         self._all.pop(name, None)
 
-    def changes(self) -> Iterator[tuple[str, str]]:
-        """Give what nobody has told: the optimizer, and "none", "zeros", "edited" or "weights"."""
+    def changes(self, *, goes_back: bool = False) -> list[tuple[str, str]]:
+        """Return what nobody has told: whose, and "none", "zeros", "edited" or "weights".
+
+        goes_back: a backward follows, so what a step has used should be gone by now.
+        """
+        found = []
         for name, witness in self._all.items():
-            if witness.fresh and witness.is_moved():
-                witness.fresh = False
-                yield name, "weights"
-            now = witness.now()
-            if now == witness.seen:
-                continue
-            held, witness.holds = witness.holds, now is not _NOTHING
-            witness.seen = now
-            if now is _NOTHING:
-                if held:
-                    yield name, "none"
-                continue
-            grad = witness.weak().grad
-            if grad.device.type == "cpu" and not grad.is_sparse and not grad.any():
-                witness.holds = False
-                yield name, "zeros"
-            else:
-                yield name, "edited"
+            # Three times in every update, and nearly always for nothing: asked for in few words.
+            parameter = witness.weak()
+            if parameter is not None:
+                grad = parameter.grad
+                now = _NOTHING if grad is None else (id(grad), grad._version)  # noqa: SLF001
+                is_moved = witness.fresh and parameter._version != witness.weight  # noqa: SLF001
+                if now == witness.seen and not is_moved:
+                    suspect = goes_back and witness.used and witness.holds
+                    if suspect and witness.is_blank(partial(self._is_blank, name)):
+                        witness.holds = False
+                        found.append((name, "zeros"))
+                    continue
+            found += [(name, change) for change in witness.change()]
+        return found

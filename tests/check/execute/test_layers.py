@@ -33,3 +33,38 @@ v = Net()
 """
     assert value(plain.format("Linear")).modeless
     assert not value(plain.format("Dropout")).modeless
+
+
+TAKEN = """
+import torch
+class Probe(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        trained = Encoder()
+        trained.{mode}()
+        self.norm = trained.norm
+        self.head = torch.nn.{head}(2)
+    def forward(self, x):
+        return self.head(self.norm(x))
+v = Probe()
+"""
+
+
+def test_what_came_in_eval_mode_stays_in_it_until_somebody_asks_for_train_mode():
+    taken = TAKEN.format(mode="eval", head="Linear")
+    assert value(taken).settled
+    assert value(taken + "v.eval()\n").settled
+    assert not value(taken + "v.train()\n").settled
+    assert not value(taken + "v.train(flag)\n").settled
+    assert value(taken + "import copy\nv = copy.deepcopy(v)\n").settled
+
+
+def test_a_layer_of_its_own_with_a_mode_is_not_settled():
+    assert not value(TAKEN.format(mode="eval", head="BatchNorm1d")).settled
+    assert not value(TAKEN.format(mode="train", head="Linear")).settled
+    helped = TAKEN.format(mode="eval", head="Linear").replace("self.norm(x)", "self.helper(x)")
+    assert not value(helped).settled
+    dropped = TAKEN.format(mode="eval", head="Linear").replace(
+        "self.norm(x)", "torch.nn.functional.dropout(x)"
+    )
+    assert not value(dropped).settled

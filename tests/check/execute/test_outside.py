@@ -2,8 +2,8 @@ import pytest
 
 from instep.check.execute.outside import CALLS
 from instep.check.execute.tensors import Tensor
-from instep.check.execute.values import Unknown
-from tests.check.execute.run import SETUP, evaluated, events, facts
+from instep.check.execute.values import ARRAY, Unknown
+from tests.check.execute.run import SETUP, evaluated, events, facts, value
 
 
 def test_the_table_of_calls_is_filled():
@@ -34,3 +34,8 @@ def test_where_something_is_made_is_where_it_is_in_the_trace():
 
 def test_the_rest_is_unknown():
     assert isinstance(evaluated("os.path.join(a, b)", "import os"), Unknown)
+
+
+def test_what_numpy_makes_holds_numbers():
+    assert ARRAY in value("import numpy as np\nv = np.zeros(3)\n").attrs
+    assert ARRAY not in value("import torch\nv = torch.zeros(3)\n").attrs

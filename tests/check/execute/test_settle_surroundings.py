@@ -92,6 +92,85 @@ optimizer.step()
     assert once(SETUP + source.replace("total.backward()", ""), "loss_kept") != []
 
 
+PARTS = (
+    SETUP
+    + """
+total = one_total = two_total = 0
+for x in loader:
+    one = model(x).sum()
+    two = model(x).mean()
+    loss = one + two
+    loss.backward()
+    optimizer.step()
+    total += loss
+    one_total += one
+    two_total += two
+"""
+)
+
+
+def test_every_total_of_a_loop_is_kept():
+    assert once(PARTS, "loss_kept") == [
+        ("loss_kept", "total"),
+        ("loss_kept", "one_total"),
+        ("loss_kept", "two_total"),
+    ]
+
+
+def test_a_total_without_a_graph_keeps_nothing():
+    source = PARTS.replace("    total +=", "    with torch.no_grad():\n      total +=")
+    assert ("loss_kept", "total") not in once(source, "loss_kept")
+
+
+def test_what_a_window_keeps_is_gone_with_the_update():
+    source = """
+def update(model, optimizer, pieces):
+    total = 0
+    for x in pieces:
+        loss = model(x).sum()
+        (loss / 4).backward()
+        total += loss
+    optimizer.step()
+    return float(total)
+"""
+    assert once(source, "loss_kept") == []
+    inside = source.replace("    optimizer.step()", "        optimizer.step()")
+    assert once(inside, "loss_kept") == [("loss_kept", "total")]
+
+
+def test_a_part_that_never_goes_backward_is_not_kept():
+    assert ("loss_kept", "two_total") not in once(PARTS.replace("one + two", "one"), "loss_kept")
+
+
+TRAINER = (
+    SETUP
+    + """
+class Trainer:
+    def __init__(self):
+        self.total = 0
+    def batch(self, x):
+        loss = model(x).sum()
+        self.total += loss
+        loss.backward()
+        optimizer.step()
+        {}
+    def end(self):
+        self.total = 0
+trainer = Trainer()
+for epoch in range(3):
+    for x in loader:
+        trainer.batch(x)
+    trainer.end()
+"""
+)
+
+
+def test_a_total_of_an_object_is_kept_unless_a_call_in_the_loop_empties_it():
+    assert once(TRAINER.format("pass"), "loss_kept") == [("loss_kept", "self.total")]
+    assert once(TRAINER.format("self.total = 0"), "loss_kept") == []
+    assert once(TRAINER.format("self.total = self.total.detach()"), "loss_kept") == []
+
+
 def test_modes_updates_and_opaque_calls():
     source = (
         SETUP

@@ -10,7 +10,7 @@ counters and flags are followed through the source; what cannot be known is unkn
     decisions, conditions   what cannot be known, and the paths that follow from it
     values, things, tensors, definitions
                             what a name can stand for
-    statements, loops, iterables, branches, defining, imports, assignment
+    statements, loops, iterables, items, branches, defining, imports, assignment
                             statements
     expressions, attributes, subscripts, comprehensions, numbers, comparisons, factors
                             expressions
@@ -18,7 +18,7 @@ counters and flags are followed through the source; what cannot be known is unkn
                             calls, from those of the project to those that cannot be followed
     optimizers, models, layers, losses, backward, grads, tensor_methods, containers
                             what a call does to a thing of a known role
-    outside, constructors, torch_calls, builtin_calls, contexts, roles
+    outside, constructors, schedules, torch_calls, builtin_calls, contexts, roles
                             torch and the standard library, by name
     accelerate, deepspeed, lightning, scalers
                             objects that a loop goes through instead of torch

@@ -52,11 +52,16 @@ def _name_it(value: Value, spelled: str) -> None:
             value.made.known_as = spelled
 
 
-def _bound(m: Machine, name: str, value: Value, scope: Scope) -> None:
-    """Take note of when a name was assigned, and whether it began anew with that."""
+def _bound(m: Machine, name: str, old: Value, value: Value, scope: Scope) -> None:
+    """Take note of when a name was assigned, and whether it let go of the losses that it held."""
     scope.assigned[name] = m.serial
-    if not isinstance(value, Tensor) or not value.graph:
-        scope.began[name] = m.serial
+    if _has_graph(old) and not _has_graph(value):
+        scope.emptied.setdefault(name, set()).update(m.loops)
+
+
+def _has_graph(value: Value) -> bool:
+    value = unify(value)
+    return isinstance(value, Tensor) and value.graph
 
 
 def _bind_name(m: Machine, target: ast.Name, value: Value, scope: Scope) -> None:
@@ -64,9 +69,10 @@ def _bind_name(m: Machine, target: ast.Name, value: Value, scope: Scope) -> None
     owner = scope.elsewhere.get(name, scope) if scope.elsewhere else scope
     if isinstance(value, Net):
         _replaced(m, target, name, owner.names.get(name), value, scope=scope)
-    _emptied(m, owner.names.get(name), value)
+    old = owner.names.get(name)
+    _emptied(m, old, value)
     owner.names[name] = value
-    _bound(m, name, value, owner)
+    _bound(m, name, old, value, owner)
     _name_it(value, name)
 
 
@@ -103,10 +109,12 @@ def _bind_attribute(m: Machine, target: ast.Attribute, value: Value, scope: Scop
     elif isinstance(owner, Ref) and target.attr in {"step", "zero_grad"}:
         m.note("opaque", target, scope, what=spelled, values=None)  # patched for everybody
     _name_it(value, spelled)
+    old = None
     if isinstance(owner, Thing):
-        _emptied(m, owner.attrs.get(target.attr), value)
+        old = owner.attrs.get(target.attr)
+        _emptied(m, old, value)
         owner.attrs[target.attr] = value
-    _bound(m, spelled, value, scope)
+    _bound(m, spelled, old, value, scope.top())  # it outlives the call, as `self` does
 
 
 def _bind_in_net(m: Machine, target: ast.Attribute, owner: Net, value: Value, scope: Scope) -> None:

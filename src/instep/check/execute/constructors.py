@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from instep.check.execute import layers, losses, numbers, roles, tensors
+from instep.check.execute import layers, losses, numbers, roles, schedules, tensors
 from instep.check.execute.things import Loader, Net, Optimizer, Parameters, Scheduler
 from instep.check.execute.values import ListValue, Unknown, unify
 
@@ -58,6 +58,7 @@ def _scheduler(path: str, call: Call) -> Scheduler | None:
         return None
     made = Scheduler(None, optimizer, call.name)
     made.horizon = _horizon(call.inputs)
+    made.skippable = schedules.is_skippable(call)
     return made
 
 
@@ -199,6 +200,6 @@ def copied(m: Machine, call: Call) -> Value:
         made = Net(None, value.kind)
         made.cls, made.written, made.training = value.cls, True, value.training
         made.batchnorm, made.trainable = value.batchnorm, value.trainable
-        made.modeless = value.modeless
+        made.modeless, made.settled = value.modeless, value.settled
         return made
     return call.args[0] if call.args else call.unknown(m)

@@ -9,6 +9,7 @@ from instep.check.execute import starting, tables
 from instep.check.execute.lengths import Lengths
 from instep.check.execute.machine import ExhaustedError, Machine, RestartError
 from instep.check.execute.settle import Settler
+from instep.check.execute.settle_surroundings import goes_back
 from instep.trace import LossKept, Trace
 
 if TYPE_CHECKING:
@@ -139,8 +140,7 @@ class Runner:
             self.needed.update(
                 note.module.place(note.node)
                 for note in m.notes
-                if note.kind == "kept"
-                and not m.summed.isdisjoint({note.data["tensor"].ident, *note.data["tensor"].chain})
+                if note.kind == "kept" and goes_back(m, note.data["tensor"], note.data["into"])
             )
         if any(note.kind in _SHOWN for note in m.notes):
             trace = Settler(m).trace()

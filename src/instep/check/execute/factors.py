@@ -76,6 +76,7 @@ def _tensor_or_none(m: Machine, value: Value, node: ast.AST) -> Tensor | None:
 def divide(m: Machine, node: ast.AST, tensor: Tensor, by: Value) -> Tensor:
     """Return a loss divided by something."""
     made = tensors.copy(m, tensor, node)
+    made.itemwise = False  # by the number of items, for all that is known
     if isinstance(by, tensors.Tensor) or (isinstance(by, Unknown) and by.known_as == SUM):
         # A sum over a count that the data decide: the mean over what was counted.
         if tensor.reduction == "sum":
@@ -111,6 +112,7 @@ def add(m: Machine, node: ast.AST, one: Tensor, two: Tensor) -> Tensor:
     if one.reduction == "sum" or two.reduction == "sum":
         made.reduction = "sum"
     made.kind = one.kind or two.kind
+    made.itemwise = one.itemwise or two.itemwise
     made.ragged = (one.ragged and two.ragged) or None
     # What the sum holds has gone backward before; it is made where the newest part was.
     made.made_at = two.made_at or one.made_at

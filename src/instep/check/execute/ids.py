@@ -77,6 +77,7 @@ class Ids:
                     optimizer=owner,
                     unit=unit_of(thing),
                     horizon=thing.horizon,
+                    skippable=thing.skippable or None,
                 )
             case Net():
                 role, facts = "model", self._about(thing)
@@ -124,7 +125,7 @@ class Ids:
         found = f"{name}#{at}"
         if found not in self.created:
             facts = known(
-                reduction=tensor.reduction,
+                reduction="sum" if tensor.itemwise else tensor.reduction,
                 returned=(tensor.raw and tensor.reduction is None) or None,
                 ragged=tensor.ragged,
                 coupled=tensor.coupled,
@@ -154,3 +155,10 @@ def unit_of(scheduler: Scheduler) -> Literal["metric", "update"] | None:
     if "plateau" in f"{scheduler.kind} {scheduler.known_as}".lower():
         return "metric"
     return "update" if scheduler.kind == "OneCycleLR" else None
+
+
+def reduction_of(tensor: Tensor) -> Literal["mean", "sum"] | None:
+    """Return what a loss is over its items, where that is known."""
+    if tensor.itemwise or tensor.reduction == "sum":
+        return "sum"
+    return "mean" if tensor.reduction == "mean" else None

@@ -54,12 +54,61 @@ def is_modeless(cls: Class) -> bool:
     return made <= MODELESS
 
 
+def is_settled(cls: Class) -> bool:
+    """Say whether all that a new model uses either has no mode or was taken over from a model that
+    had been put into eval mode.
+    """
+    initial, forward = (_method(cls, name) for name in ("__init__", "forward"))
+    if initial is None or forward is None or ".eval()" not in cls.scope.module.text(initial):
+        return False
+    if [last(name) for name in cls.outside()] != ["Module"]:
+        return False
+    settled, safe = _settled(initial), set[str]()
+    for node in ast.walk(initial):
+        match node:
+            case ast.Assign(targets=[ast.Attribute(ast.Name("self"), name)], value=value):
+                known = isinstance(value, ast.Call) and _called(value) in MODELESS
+                (safe.add if known or _root(value) in settled else safe.discard)(name)
+    used = {
+        part.attr
+        for part in ast.walk(forward)
+        if isinstance(part, ast.Attribute) and getattr(part.value, "id", None) == "self"
+    }
+    return bool(settled) and used <= safe and not _MODES.search(cls.scope.module.text(forward))
+
+
+def _method(cls: Class, name: str) -> ast.FunctionDef | None:
+    found = (part for part in cls.code.body if isinstance(part, ast.FunctionDef))
+    return next((part for part in found if part.name == name), None)
+
+
+def _settled(function: ast.FunctionDef) -> set[str]:
+    """Return the local names of models that a function puts into eval mode, and not back."""
+    modes: dict[str, str] = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call) and _called(node) in {"eval", "train"}:
+            modes[_root(node.func)] = _called(node)
+    return {name for name, mode in modes.items() if mode == "eval" and name not in {"", "self"}}
+
+
+def _called(call: ast.Call) -> str:
+    return str(getattr(call.func, "attr", None) or getattr(call.func, "id", ""))
+
+
+def _root(node: ast.AST) -> str:
+    """Return the name that a chain of attributes begins with."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 def notices_mode(net: Net, module: Module) -> bool:
     """Say whether train mode may make a difference to a model that is used in a module: not where
-    a rate of dropout is set to nothing, and no batch normalisation is to be seen.
+    a rate of dropout is set to nothing, and no batch normalisation is to be seen, nor where all
+    that has a mode came in eval mode.
     """
-    if net.modeless or net.batchnorm:
-        return not net.modeless
+    if net.modeless or net.settled or net.batchnorm:
+        return not (net.modeless or net.settled)
     return module.drops and (net.cls is None or net.cls.scope.module.drops)
 
 

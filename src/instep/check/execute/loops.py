@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from instep.check.execute import assignment, conditions, grads, numbers, roles
+from instep.check.execute import assignment, conditions, grads, items, numbers, roles
 from instep.check.execute.iterables import PLAIN, source_of
 from instep.check.execute.journal import Loop, Note
 from instep.check.execute.machine import BREAK, RAISE, RETURN
@@ -150,6 +150,11 @@ def _once(m: Machine, node: ast.For, source: Source, scope: Scope) -> int | None
         if node not in picks:
             picks[node] = grads.picking(node)
         m.picking |= picks[node]
+    elif not source.literal:
+        known = scope.module.adding
+        if node not in known:
+            known[node] = items.adding(node)
+        m.itemwise |= known[node]
     around = m.loops[-1] if m.loops else None
     draws = around is not None and around.draws
     assignment.assign(m, node.target, source.element(0), scope)

@@ -91,6 +91,7 @@ class Machine:
         self.serial = 0  # iterations begun, over all loops
         self.epochs: dict[ast.AST, int] = {}
         self.picking: set[ast.AST] = set()  # what is done to some parameters of a loop over them
+        self.itemwise: set[ast.AST] = set()  # additions in loops over the items of a batch
         self.sites: dict[ast.AST, int] = {}  # how often what counts by itself was asked
         # What is the same wherever it is met.
         self.idents = 0

@@ -101,11 +101,12 @@ def _mode(m: Machine, value: Net, call: Call) -> Value:
     chosen = call.get(0, "mode", default=True)
     if call.name == "train" and not isinstance(chosen, bool | Gate):
         for part in value.inside():
-            part.training = None
+            part.training, part.settled = None, False
         return value
     training = call.name == "train" and chosen is not False
     for part in value.inside():
         part.training = training
+        part.settled = part.settled and not training
     call.note(m, "mode", net=value, training=training)
     return value
 

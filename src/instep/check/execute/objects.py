@@ -60,6 +60,7 @@ def blank(cls: Class, inputs: Iterable[Value] = ()) -> Thing:
         net.cls, net.written, net.training = cls, True, True
         net.batchnorm, net.trainable = layers.of_class(cls)
         net.modeless = not net.batchnorm and layers.is_modeless(cls)
+        net.settled = layers.is_settled(cls)
         return net
     if any(last(name) in OPTIMIZER_CLASS for name in outside):
         held = constructors.held_by(list(inputs))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from instep.check.execute import constructors, losses, opaque
 from instep.check.execute.roles import Names
+from instep.check.execute.values import ARRAY, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +26,13 @@ _LOSSES = Names(r"(loss|cross_entropy|nll|l1|mse|kl_div|huber)", re.IGNORECASE)
 
 def call(m: Machine, path: str, call: Call) -> Value:
     """Call something that is not the project's."""
+    made = _made(m, path, call)
+    if path.startswith("numpy.") and isinstance(made, Unknown):
+        made.attrs[ARRAY] = True
+    return made
+
+
+def _made(m: Machine, path: str, call: Call) -> Value:
     if path in _OLD_AMP:
         call.note(m, "called", api=path)
     name = call.name = path.rpartition(".")[2]

@@ -14,6 +14,7 @@ from instep.check.sources import read_units
 
 if TYPE_CHECKING:
     from instep.check.execute.definitions import Class
+    from instep.check.execute.journal import Loop
     from instep.check.execute.values import Value
     from instep.check.units import Unit
     from instep.trace import Place
@@ -45,6 +46,7 @@ class Module:
         self.moduli: dict[ast.AST, bool] = {}
         self.choices: set[ast.AST] = set()
         self.picks: dict[ast.AST, set[ast.AST]] = {}
+        self.adding: dict[ast.AST, frozenset[ast.AST]] = {}
         self.layers: dict[ast.AST, tuple[bool | None, bool | None]] = {}
 
     @cached_property
@@ -103,7 +105,7 @@ class Scope:
     """The names of a function or of a module, with the scopes around it."""
 
     __slots__ = (
-        "assigned", "began", "cls", "code", "elsewhere", "module", "names", "outer", "self_value",
+        "assigned", "cls", "code", "elsewhere", "emptied", "module", "names", "outer", "self_value",
     )  # fmt: skip
 
     def __init__(
@@ -117,7 +119,7 @@ class Scope:
         self.code = code
         self.names: dict[str, Value] = {}
         self.assigned: dict[str, int] = {}  # the iteration in which a name was last assigned
-        self.began: dict[str, int] = {}  # and in which it was given something new to hold
+        self.emptied: dict[str, set[Loop]] = {}  # the loops in which it let go of what it held
         self.elsewhere: dict[str, Scope] = {}  # names declared global or nonlocal
         self.cls: Class | None = None
         self.self_value: Value = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Optimizer
 from instep.check.execute.values import ListValue
 from instep.trace import (
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from instep.check.execute.journal import Loop
+    from instep.check.execute.machine import Machine
     from instep.check.execute.program import Scope
     from instep.check.execute.settle import Settler
-    from instep.check.execute.tensors import Tensor
     from instep.check.execute.things import Net, Scaler
     from instep.check.execute.values import Thing, Value
     from instep.trace import Event, Place
@@ -100,17 +101,28 @@ def _kept(
     loop = next((loop for loop in reversed(loops) if loop.is_batches()), None)
     if loop is None or born > loop.start or not tensor.graph or tensor.nets == frozenset():
         return None
+    if loop.kind != "loader" and not loop.steps:
+        return None  # it is a window, and what it keeps is gone with the update
     if isinstance(into, ListValue) and loop in into.emptied:
         return None
     m = s.m
-    if owner is not None and owner.began.get(name or "", -1) > loop.start:
+    if owner is not None and loop in owner.emptied.get(name or "", ()):
         return None  # what it is added to begins anew while the loop runs
     same = {tensor.ident, *tensor.chain}  # what it is, but for a factor
-    if m.backed.isdisjoint(same) or not m.summed.isdisjoint(same):
+    if (m.backed | m.summed).isdisjoint(same) or goes_back(m, tensor, into):
         return None
     loss = f"loss#{getattr(tensor.made_at, 'lineno', 0)}"
     shown = name or getattr(into, "known_as", None)
     return LossKept(loss, into=shown, outlives=True, place=place)
+
+
+def goes_back(m: Machine, tensor: Tensor, into: Value) -> bool:
+    """Say whether a loss is kept for a backward: that of the sum that it was added to, or of one
+    that was made of a container.
+    """
+    if isinstance(into, Tensor):
+        return into.ident in m.backed or into.ident in m.summed
+    return not m.summed.isdisjoint({tensor.ident, *tensor.chain})
 
 
 def _rebound(s: Settler, place: Place, *, name: str, was: Net, now: Net | None) -> Event:

@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from instep.check.execute import settle
-from instep.check.execute.ids import unit_of
+from instep.check.execute.ids import reduction_of, unit_of
 from instep.trace import Backward, Clip, GradEdited, GradRead, Schedule, Step, Unscale, Zero
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _backward(
         loss=s.ids.of_loss(tensor, _spelled(call), at),
         factor=None if parts is None else math.prod(parts, start=1.0),
         parts=tuple(parts or ()),
-        reduction=tensor.reduction if tensor.reduction in {"mean", "sum"} else None,  # type: ignore[arg-type]
+        reduction=reduction_of(tensor),
         scaled=tensor.scaled is not None,
         models=None if tensor.nets is None else s.ids.of_all(tensor.nets),
         place=place,

@@ -11,7 +11,7 @@ from instep.check.execute.definitions import Function
 from instep.check.execute.roles import NO_GRAD, last
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Grad, Net
-from instep.check.execute.values import Context, ListValue, Ref, Tick, Unknown, unify
+from instep.check.execute.values import ARRAY, Context, ListValue, Ref, Tick, Unknown, unify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,6 +131,9 @@ def _accumulate(
     added = unify(value)
     if isinstance(added, Tensor) and added.graph:
         _keep(m, node, target, added, new, scope=scope)
+        total = unify(new)
+        if node in m.itemwise and isinstance(total, Tensor):
+            total.itemwise = True
     if isinstance(new, int) and not isinstance(new, bool):
         new = Tick(new)
     _rebind(m, target, new, scope)
@@ -139,19 +142,37 @@ def _accumulate(
 def _keep(
     m: Machine, node: ast.stmt, target: ast.expr, added: Tensor, new: Value, *, scope: Scope
 ) -> None:
-    """Take note of a loss that becomes a part of something older."""
+    """Take note of a loss that becomes a part of something older, together with its graph."""
+    total = unify(new)
+    if (isinstance(total, Tensor) and not total.graph) or _is_number(m, target, scope):
+        return
     spelled = scope.module.spelled(target)
-    owner = scope.elsewhere.get(spelled, scope)
+    owner = _owner(target, spelled, scope)
     m.note(
-        "kept", node, scope, tensor=added, into=unify(new), name=spelled, owner=owner,
+        "kept", node, scope, tensor=added, into=total, name=spelled, owner=owner,
         born=owner.assigned.get(spelled, -1), loops=tuple(m.loops),
     )  # fmt: skip
+
+
+def _is_number(m: Machine, target: ast.expr, scope: Scope) -> bool:
+    """Say whether a target is an element of an array, which holds no graph."""
+    if not isinstance(target, ast.Subscript) or not isinstance(target.value, ast.Name):
+        return False
+    whole = m.lookup(target.value.id, scope)
+    return isinstance(whole, Unknown) and ARRAY in whole.attrs
+
+
+def _owner(target: ast.expr, spelled: str, scope: Scope) -> Scope:
+    """Return the scope that knows when a target was assigned."""
+    if isinstance(target, ast.Attribute):
+        return scope.top()
+    return scope.elsewhere.get(spelled, scope)
 
 
 def _rebind(m: Machine, target: ast.expr, value: Value, scope: Scope) -> None:
     """Assign without saying that the name was made in this iteration: it carries what it had."""
     spelled = scope.module.spelled(target)
-    owner = scope.elsewhere.get(spelled, scope)
+    owner = _owner(target, spelled, scope)
     before = owner.assigned.get(spelled)
     assignment.assign(m, target, value, scope)
     if before is not None:

@@ -34,6 +34,7 @@ class Tensor(Thing):
     raw = False  # it is what a model returned that was given more than an input: a loss, perhaps
     ragged: bool | str | None = None  # "declared": items may be ignored
     coupled: bool | None = None
+    itemwise = False  # it is the sum of one loss for each item
     kind: str | None = None
     scaled: Scaler | None = None
     chain: frozenset[int] = frozenset()  # the tensors it is, but for a factor
@@ -115,7 +116,7 @@ def copy(m: Machine, tensor: Tensor, node: ast.AST) -> Tensor:
     made.parts = tensor.parts
     made.reduction, made.ragged, made.coupled = tensor.reduction, tensor.ragged, tensor.coupled
     made.kind, made.scaled = tensor.kind, tensor.scaled
-    made.raw = tensor.raw
+    made.raw, made.itemwise = tensor.raw, tensor.itemwise
     made.sums = tensor.sums
     made.chain = tensor.chain | {tensor.ident}
     made.made_at = tensor.made_at

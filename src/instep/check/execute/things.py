@@ -39,6 +39,7 @@ class Scheduler(Thing):
         self.optimizer = optimizer
         self.kind = kind
         self.horizon: str | None = None  # what its length counts: "updates" or "batches"
+        self.skippable = False  # its first value may be lost, as that of a warm-up from zero
         self.accelerator: Accelerator | None = None
 
 
@@ -72,6 +73,7 @@ class Net(Thing):
         self.training: bool | None = None
         self.trainable: bool | None = None  # it has parameters of its own
         self.modeless = False  # it does the same in train and in eval mode
+        self.settled = False  # what has a mode in it came in eval mode, and still is in it
         self.loaded = False  # from a file: it may have been trained already
         self.written = False  # its constructor is in the source
 

@@ -36,6 +36,8 @@ CONFIGURED = "(configured optimizers)"
 """What a LightningModule's `configure_optimizers` returned."""
 MODELESS = "(same in train and eval mode)"
 """A model whose arguments take out what train mode switches on."""
+ARRAY = "(array of numpy)"
+"""What only takes the numbers of tensors."""
 SUM = "sum()"
 """The name of a count that the data decide: how many items a mask leaves."""
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from instep.watching.byhand import ByHand
 from instep.watching.losses import root_of
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 def install(seam: Seam) -> None:
     """Watch `torch.autograd.backward`, which `Tensor.backward` calls."""
     recorder = seam.recorder
+    by_hand = ByHand(recorder.book, recorder.sampler.gauges)
 
     def backward(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if recorder.is_going_back:  # a reentrant checkpoint goes backward inside of a backward
@@ -26,7 +28,9 @@ def install(seam: Seam) -> None:
         try:  # as `seam.safely` does it, in less time: this is done at every backward
             given = args[1] if len(args) > 1 else kwargs.get("grad_tensors")
             # What begins with a gradient of the user's own is no loss that could be read.
-            before = recorder.before_backward(root if given is None else None)
+            before = recorder.backwards.before(root if given is None else None)
+            if not recorder.series.updates:
+                by_hand.before_backward(root)
         except Exception as error:  # noqa: BLE001
             seam.fault(error)
         recorder.is_going_back = True
@@ -35,7 +39,9 @@ def install(seam: Seam) -> None:
         finally:
             recorder.is_going_back = False
         try:
-            recorder.after_backward(root, before)
+            recorder.backwards.after(root, before)
+            if not recorder.series.updates:
+                by_hand.after_backward(recorder.place())
         except Exception as error:  # noqa: BLE001
             seam.fault(error)
         return done

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 class _Running:
     """A step that has begun. Optimizers that are made of others step those inside of it."""
 
+    __slots__ = (
+        "_version", "_witness", "backwards", "clears", "frame", "has_closure", "name", "optimizer",
+        "told",
+    )  # fmt: skip
+
     def __init__(
         self, optimizer: Optimizer, name: str, frame: FrameType, *, has_closure: bool
     ) -> None:
@@ -33,8 +38,7 @@ class _Running:
         self.has_closure = has_closure
         self.told = False
         self.backwards = self.clears = 0
-        every = (p for group in optimizer.param_groups for p in group["params"])
-        self._witness = next((p for p in every if p.grad is not None), None)
+        self._witness = _filled(optimizer)
         self._version = None if self._witness is None else self._witness._version  # noqa: SLF001
 
     def is_over(self) -> bool:
@@ -73,7 +77,8 @@ class _Steps:
             step = self._running.pop()
         if step is None:
             return
-        outer = [other for other in self._running if other.name == step.name]
+        running = self._running
+        outer = [other for other in running if other.name == step.name] if running else ()
         if not outer and not step.told:
             self._tell(step)
         for other in outer:  # the step of what wraps it is the one that counts
@@ -86,7 +91,9 @@ class _Steps:
         # Whether the closure did more than what a loop would have done before the step.
         folded = inside > 1 or (inside == 1 and step.backwards > 0 and cleared)
         closure = step.has_closure and folded
-        self._recorder.stepped(step.optimizer, scaler=self._seam.scaler, closure=closure)
+        self._recorder.stepped(
+            step.optimizer, scaler=self._seam.scaler, closure=closure, id_=step.name
+        )
 
 
 def install(seam: Seam) -> None:
@@ -98,7 +105,10 @@ def install(seam: Seam) -> None:
         done = original(self, group)
         with seam.safely():
             parameters = self.param_groups[-1]["params"]
+            used = recorder.witnesses.used(parameters)
             recorder.book.take_group(self, parameters, recorder.place())
+            if used is not None:
+                recorder.book.optimizers[id(self)].inherits = used
             recorder.regrouped(self)
         return done
 
@@ -157,6 +167,15 @@ def _hook_steps(seam: Seam, steps: _Steps) -> None:
         register_optimizer_step_post_hook(after),
     ):
         patches.later(handle.remove)
+
+
+def _filled(optimizer: Optimizer) -> Any:
+    """Return the first parameter that has a gradient; None if none has."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                return parameter
+    return None
 
 
 def _is_around(outer: FrameType, frame: FrameType | None) -> bool:

@@ -1,0 +1,41 @@
+"""Schedules whose first value may be skipped: it is that of a rest, or no other than the next."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from instep.check.execute.arguments import Call
+
+
+def is_skippable(call: Call) -> bool:
+    """Say whether a schedule may lose nothing with its first value: it does not, or it is one of
+    several that a function chooses from, and another one does not.
+    """
+    made = [call.node, *(ast.walk(call.scope.code) if call.scope.code is not None else ())]
+    return any(isinstance(node, ast.Call) and _loses_nothing(node) for node in made)
+
+
+def _loses_nothing(node: ast.Call) -> bool:
+    """Say whether a schedule is constant, or begins at zero.
+
+    >>> [_loses_nothing(ast.parse(text, mode="eval").body) for text in (
+    ...     "LambdaLR(opt, lambda s: 1.0)", "LambdaLR(opt, lambda s: 1 / s)",
+    ...     "get_cosine_schedule_with_warmup(opt, 100, n)",
+    ...     "get_cosine_schedule_with_warmup(opt, num_warmup_steps=0, num_training_steps=n)")]
+    [True, False, True, False]
+    """
+    name = str(getattr(node.func, "attr", None) or getattr(node.func, "id", ""))
+    if name == "LambdaLR":
+        given = _argument(node, 1, "lr_lambda")
+        return isinstance(given, ast.Lambda) and isinstance(given.body, ast.Constant)
+    if name.startswith("get_") and "schedule_with_warmup" in name:
+        given = _argument(node, 1, "num_warmup_steps")
+        return given is not None and not (isinstance(given, ast.Constant) and not given.value)
+    return name == "get_constant_schedule"
+
+
+def _argument(node: ast.Call, at: int, name: str) -> ast.expr | None:
+    by_name = (keyword.value for keyword in node.keywords if keyword.arg == name)
+    return node.args[at] if at < len(node.args) else next(by_name, None)

@@ -1,0 +1,172 @@
+"""Backward: a loss is read before it, and what it added to is told after it.
+
+A line that does the same as the time before is told by the same event, without asking everybody
+who took part in making it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from instep.trace import Backward, here
+from instep.watching import graph
+
+if TYPE_CHECKING:
+    from instep.trace import Event, Place
+    from instep.watching.book import Touched
+    from instep.watching.recorder import Recorder
+
+_MOST_SINCE = 1000
+"""Sets of parameters that backwards went into and that are told apart, until they are cleared."""
+_MOST_LINES = 1024
+_CLOSELY = 512
+"""Backwards that are read closely at the beginning, and after each one that was not alone in its
+window: how many items a loss has, and whether it compares them, matters where several are summed.
+"""
+_OURS = 3
+"""Frames of the watcher between a backward and what is told of it."""
+
+_Before = tuple[graph.Reading, str | None]
+_UNREAD: _Before = (graph.Reading(None), None)
+
+
+class _Told(NamedTuple):
+    """The latest backward of a line."""
+
+    place: Place | None
+    touched: Touched
+    reading: graph.Reading
+    scaler: str | None
+    loss: str
+    ragged: bool
+    event: Event
+    names: tuple[str, ...]
+    """Of the optimizers whose gradients it added to; "": some are of none."""
+
+    def is_again(self, touched: Touched, reading: graph.Reading, scaler: str | None) -> bool:
+        """Say whether another one at the same line is the same but for its number of items."""
+        was = self.reading
+        return (
+            self.touched is touched
+            and self.scaler == scaler
+            and was.parts == reading.parts
+            and was.reduction == reading.reduction
+            and was.kind == reading.kind
+            and was.masked == reading.masked
+            and (was.coupled or not reading.coupled)
+        )
+
+
+class Backwards:
+    """Tells of backwards."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._closely = _CLOSELY
+        self._added = False  # one since the latest step or clear
+        self._latest: dict[int, _Told] = {}  # by the id of the line's place
+
+    def forget(self) -> None:
+        """Ask everybody anew: somebody has died, and another one has his name."""
+        self._latest.clear()
+
+    def window_closed(self) -> None:
+        """Take note of a step or a clear."""
+        self._added = False
+        self._recorder.losses.window_closed()
+
+    def before(self, root: Any) -> _Before | None:
+        """Read a loss before its graph is freed."""
+        recorder = self._recorder
+        recorder.noticed(goes_back=True)
+        node = root.grad_fn if isinstance(root, torch.Tensor) else None
+        if node is None:
+            return None
+        scaler, loss = None, root
+        if recorder.scaled:
+            marked = recorder.scaled.get(id(root))
+            if marked is not None and marked[0]() is root:
+                _, scaler, loss = marked
+        if self._added:
+            self._closely = _CLOSELY
+        self._closely = left = self._closely - 1
+        reading = graph.read_from(node, scaled=scaler is not None, closely=left >= 0)
+        if recorder.sampler.looks:
+            recorder.sampler.before_backward(root, loss, reading.factor)
+        return reading, scaler
+
+    def after(self, root: Any, before: _Before | None) -> None:
+        """Tell of gradients that were added."""
+        recorder = self._recorder
+        book = recorder.book
+        grown = tuple(book.grown)
+        if not grown:
+            return
+        book.grown.clear()
+        self._added = True
+        touched = book.touched(tuple(map(id, grown)), grown)
+        recorder.witnesses.added(touched)
+        place = here(recorder.skip, _OURS)
+        reading, scaler = before or _UNREAD
+        told = self._latest.get(id(place))
+        if (
+            told is not None
+            and told.place is place
+            and told.is_again(touched, reading, scaler)
+            and (told.ragged or not recorder.losses.differs(told.loss, reading.items, place))
+        ):
+            recorder.tell(told.event)
+        else:
+            told = self._tell(root, place, touched, reading, scaler)
+        for name in told.names:
+            since = recorder.since.get(name)
+            if since is None:
+                recorder.since[name] = {(touched.keys, place): 1}
+            else:
+                key = (touched.keys if len(since) < _MOST_SINCE else (), place)
+                since[key] = since.get(key, 0) + 1
+            recorder.fresh[name] += 1
+        recorder.sampler.after_backward(touched, place)
+
+    def _tell(
+        self,
+        root: Any,
+        place: Place | None,
+        touched: Touched,
+        reading: graph.Reading,
+        scaler: str | None,
+    ) -> _Told:
+        """Tell of a backward that is not the same as the latest of its line."""
+        recorder = self._recorder
+        recorder.introduce(touched)
+        losses = recorder.losses
+        loss = losses.introduce(root, reading, place)
+        certain = losses.certain(reading, loss)
+        factor, parts = losses.factor(certain, place)
+        if touched.is_hooked:  # whatever the hooks of the user's own make of it
+            factor, parts = None, ()
+        read = (loss, factor, parts, certain.reduction, scaler)
+        event = recorder.add(
+            ("backward", touched.optimizers, touched.models, place, read),
+            lambda: Backward(
+                touched.optimizers,
+                loss=loss,
+                factor=factor,
+                parts=parts,
+                scaled=scaler is not None,
+                reduction=certain.reduction,  # type: ignore[arg-type]
+                models=touched.models,
+                place=place,
+            ),
+        )
+        names = (*touched.optimizers, *(("",) if touched.foreign else ()))
+        if len(self._latest) >= _MOST_LINES:
+            self._latest.clear()
+        # Without its items: they may be a tensor, and nobody asks for them again.
+        known = reading._replace(items=None)
+        ragged = losses.is_ragged(loss)
+        told = _Told(place, touched, known, scaler, loss, ragged, event, names)
+        self._latest[id(place)] = told
+        return told
