@@ -217,6 +217,38 @@ def limits_of(limit: Any, option: str, names: Iterable[str]) -> dict[str, float 
     return {name: None if given.get(name) is None else float(given[name]) for name in names}
 
 
+def require_options(
+    norms: Mapping[str, float | None],
+    values: Mapping[str, float | None],
+    *,
+    empty: str,
+    fused: bool,
+    capture: bool,
+) -> None:
+    """Refuse options that do not go together."""
+    if any(norms[name] is not None and values[name] is not None for name in norms):
+        raise SetupError(
+            "clip_norm and clip_value were both given.",
+            why="a gradient is clipped once, by its norm or by its values.",
+            fix="pass one of them.",
+            more="clipping",
+        )
+    if empty not in ("skip", "raise"):
+        raise SetupError(
+            f"empty is {empty!r}.",
+            why="a window without items is skipped or raises.",
+            fix='pass empty="skip" or empty="raise".',
+            more="empty-window",
+        )
+    if capture and not fused:
+        raise SetupError(
+            "capture=True without fused=True.",
+            why="a recording adds to gradients that stay where they are: the flat buffers.",
+            fix="pass fused=True as well.",
+            more="fast",
+        )
+
+
 def accumulation_of(dtype: Any) -> torch.dtype | None:
     """Return the type that narrower gradients are summed in."""
     if dtype is None or (isinstance(dtype, torch.dtype) and dtype.is_floating_point):

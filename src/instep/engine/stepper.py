@@ -21,7 +21,7 @@ from instep.engine.scaling import Scaling
 from instep.engine.verify import require_once
 from instep.engine.window import Window
 from instep.engine.windows import OnExit, Windows
-from instep.errors import SetupError, WindowError
+from instep.errors import WindowError
 from instep.splits.micro import Micro
 
 if TYPE_CHECKING:
@@ -93,20 +93,7 @@ class Stepper:
         schedulers = setup.schedulers_of(scheduler, self.optimizers)
         norms = setup.limits_of(clip_norm, "clip_norm", self.optimizers)
         values = setup.limits_of(clip_value, "clip_value", self.optimizers)
-        if any(norms[name] is not None and values[name] is not None for name in norms):
-            raise SetupError(
-                "clip_norm and clip_value were both given.",
-                why="a gradient is clipped once, by its norm or by its values.",
-                fix="pass one of them.",
-                more="clipping",
-            )
-        if empty not in ("skip", "raise"):
-            raise SetupError(
-                f"empty is {empty!r}.",
-                why="a window without items is skipped or raises.",
-                fix='pass empty="skip" or empty="raise".',
-                more="empty-window",
-            )
+        setup.require_options(norms, values, empty=empty, fused=fused, capture=capture)
         widest = setup.accumulation_of(accumulate_in)
         kinds = [p.device.type for module in self.models for p in module.parameters()]
         region = Precision(precision, kinds)
@@ -124,13 +111,6 @@ class Stepper:
             lanes[name] = lane
             if isinstance(lane.buffers, FlatBuffers):
                 lane.buffers.fuse(self.models)
-        if capture and not fused:
-            raise SetupError(
-                "capture=True without fused=True.",
-                why="a recording adds to gradients that stay where they are: the flat buffers.",
-                fix="pass fused=True as well.",
-                more="fast",
-            )
         self._captures = Captures() if capture else None
         recorder = None if trace is None else Recorder(trace)
         self._core = Core(lanes, scaling, region, keep_grads, empty == "raise", recorder)

@@ -15,23 +15,62 @@ import triton.language as tl
 GUARD = tl.constexpr(1e-6)
 
 
+# ruff: noqa: ANN001, ANN202, N803, PLR0917 -- Triton's language: pointers, constants in capitals
+
+
 @triton.jit
-def update(  # noqa: PLR0915, PLR0917 -- a kernel's arguments are its pointers
-    parameters,  # noqa: ANN001 -- pointers have no Python type
-    gradients,  # noqa: ANN001
-    first,  # noqa: ANN001
-    second,  # noqa: ANN001
-    narrow,  # noqa: ANN001
-    owners,  # noqa: ANN001
-    rows,  # noqa: ANN001
-    norm,  # noqa: ANN001
-    factors,  # noqa: ANN001
-    KIND: tl.constexpr,  # noqa: N803 -- Triton's custom for constants
-    MOMENTS: tl.constexpr,  # noqa: N803
-    NARROW: tl.constexpr,  # noqa: N803
-    COLUMNS: tl.constexpr,  # noqa: N803
-    WIDE: tl.constexpr,  # noqa: N803
-    BLOCK: tl.constexpr,  # noqa: N803
+def _adam(p, g, first, second, row, WIDE: tl.constexpr):
+    """Adam and AdamW: one of the row's weight decays is 0, or 1 for the factor."""
+    beta2 = tl.load(row + 4)
+    g = g + tl.load(row + 6) * p
+    m = tl.load(first).to(WIDE)
+    v = tl.load(second).to(WIDE)
+    m = m + (g - m) * tl.load(row + 8)
+    v = v * beta2 + tl.load(row + 9) * g * g
+    tl.store(first, m)
+    tl.store(second, v)
+    size = tl.sqrt(v) / tl.load(row + 2) + tl.load(row + 5)
+    return p * tl.load(row + 7) - tl.load(row + 1) * (m / size)
+
+
+@triton.jit
+def _sgd(p, g, first, row, WIDE: tl.constexpr, MOMENTS: tl.constexpr):
+    """SGD: with a momentum buffer if there is one, by Nesterov if the row says so."""
+    g = g + tl.load(row + 6) * p
+    if MOMENTS > 0:
+        m = tl.load(first).to(WIDE) * tl.load(row + 2) + g * tl.load(row + 3)
+        tl.store(first, m)
+        g = tl.where(tl.load(row + 5) > 0.0, m, g + tl.load(row + 4) * m)
+    return p - tl.load(row + 1) * g
+
+
+@triton.jit
+def _lion(p, g, first, row, WIDE: tl.constexpr):
+    """Lion: the sign of a mean, and another mean to remember."""
+    m = tl.load(first).to(WIDE)
+    u = m * tl.load(row + 3) + g * tl.load(row + 8)
+    turn = tl.where(u > 0.0, 1.0, tl.where(u < 0.0, -1.0, 0.0))
+    tl.store(first, m * tl.load(row + 4) + g * tl.load(row + 9))
+    return p * tl.load(row + 7) - tl.load(row + 1) * turn
+
+
+@triton.jit
+def update(
+    parameters,
+    gradients,
+    first,
+    second,
+    narrow,
+    owners,
+    rows,
+    norm,
+    factors,
+    KIND: tl.constexpr,
+    MOMENTS: tl.constexpr,
+    NARROW: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
 ) -> None:
     """Update one block of a flat buffer; `rows[owner]` holds its parameter's numbers.
 
@@ -46,49 +85,21 @@ def update(  # noqa: PLR0915, PLR0917 -- a kernel's arguments are its pointers
     is_finite = (length - length) == 0.0
     if (sign != 0.0) & is_finite:
         scale = tl.load(factors).to(WIDE)
-        limit = tl.load(factors + 1).to(WIDE)
+        limit, bound = tl.load(factors + 1).to(WIDE), tl.load(factors + 2).to(WIDE)
         if limit > 0.0:
-            ratio = limit / (length * tl.abs(scale) + GUARD)
-            scale = scale * tl.minimum(ratio, 1.0)
-        a = tl.load(row + 1)
-        b = tl.load(row + 2)
-        c = tl.load(row + 3)
-        d = tl.load(row + 4)
-        e = tl.load(row + 5)
-        decay = tl.load(row + 6)
-        shrink = tl.load(row + 7)
-        rest_c = tl.load(row + 8)
-        rest_d = tl.load(row + 9)
+            scale = scale * tl.minimum(limit / (length * tl.abs(scale) + GUARD), 1.0)
         index = block * BLOCK + tl.arange(0, BLOCK)
         g = tl.load(gradients + index).to(WIDE) * scale
-        bound = tl.load(factors + 2).to(WIDE)
         if bound > 0.0:
             g = tl.minimum(tl.maximum(g, -bound), bound)
         g = g * sign
         p = tl.load(parameters + index).to(WIDE)
         if KIND == 0:
-            g = g + decay * p
-            m = tl.load(first + index).to(WIDE)
-            v = tl.load(second + index).to(WIDE)
-            m = m + (g - m) * rest_c
-            v = v * d + rest_d * g * g
-            p = p * shrink - a * (m / (tl.sqrt(v) / b + e))
-            tl.store(first + index, m)
-            tl.store(second + index, v)
+            p = _adam(p, g, first + index, second + index, row, WIDE)
         elif KIND == 1:
-            g = g + decay * p
-            if MOMENTS > 0:
-                m = tl.load(first + index).to(WIDE) * b + g * c
-                tl.store(first + index, m)
-                # Nesterov: g + momentum · m; else m.
-                g = tl.where(e > 0.0, m, g + d * m)
-            p = p - a * g
+            p = _sgd(p, g, first + index, row, WIDE, MOMENTS)
         else:
-            m = tl.load(first + index).to(WIDE)
-            u = m * c + g * rest_c
-            turn = tl.where(u > 0.0, 1.0, tl.where(u < 0.0, -1.0, 0.0))
-            p = p * shrink - a * turn
-            tl.store(first + index, m * d + g * rest_d)
+            p = _lion(p, g, first + index, row, WIDE)
         tl.store(parameters + index, p)
         if NARROW:
             tl.store(narrow + index, p)
