@@ -94,6 +94,8 @@ class Form:
         optimizer: str | None,
     ) -> None:
         """Run a batch through an open window; buffers are as before if that is refused."""
+        for function in (self.encoders or {SINGLE: self.loss_fn}).values():
+            plan.try_on(function)
         if self.encoders is None and self.batchnorm == "piece":
             run_pieces(window, plan, self.loss_fn, optimizer=optimizer)
         elif len(plan):
@@ -164,6 +166,10 @@ class _Surrounded:
     def __len__(self) -> int:
         return len(self.plan)
 
+    def try_on(self, function: Callable[[Any], Any]) -> None:
+        """Try it as the plan does."""
+        self.plan.try_on(function)
+
     def __iter__(self) -> Iterator[Piece]:
         for piece in self.plan:
             yield replace(piece, around=self._around(piece))
@@ -193,6 +199,10 @@ class _PerPiece:
 
     def __len__(self) -> int:
         return len(self.plan)
+
+    def try_on(self, function: Callable[[Any], Any]) -> None:
+        """Try it as the plan does."""
+        self.plan.try_on(function)
 
     def __iter__(self) -> Iterator[Piece]:
         for piece in self.plan:
