@@ -341,7 +341,7 @@ REAL = {
         {},
     ),
     "an argument": (lambda m, x, wide=False: m[wide](x), (3, 9), {"wide": True}),
-    "a size": (lambda m, x: m[x.shape[-1] > 40](x), (3, 3), {}),
+    "a size": (lambda m, x: m[x.shape[-1] > 30](x), (3, 3), {}),
 }
 
 
