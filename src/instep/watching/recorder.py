@@ -164,6 +164,8 @@ class Recorder:
         kind, groups = type(optimizer).__name__, len(optimizer.param_groups)
         inherits = made.inherits is not None and made.inherits.is_added_to()
         facts: dict[str, Fact] = {"inherits": True} if inherits else {}
+        if made.filled and not inherits:
+            facts["filled"] = True
         facts |= {"type": kind, "models": models, "groups": groups, "written": True}
         self.fact(id_, "optimizer", made.place, **facts)
         if made.filled:
