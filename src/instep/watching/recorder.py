@@ -152,6 +152,8 @@ class Recorder:
 
     def _introduce_optimizer(self, id_: str, optimizer: Optimizer) -> None:
         held = self.book.of_optimizer(optimizer)
+        for each in held:
+            each.is_trained = True
         models = tuple(dict.fromkeys(h.model for h in held if h.model is not None))
         for model in models:
             found = self.book.models.get(model)
