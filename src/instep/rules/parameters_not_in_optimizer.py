@@ -16,9 +16,9 @@ Nor is anything said where gradients are handed on by hand, as workers of A3C do
 their own networks.
 
 **In a running job** an optimizer may still come, as in training by stages: until the end it is a
-note, which is taken back if one does. A note is all it is, too, for a network that is in eval mode
-as a whole, and for one whose gradients somebody clears at every update: the updates are right, and
-only the work is wasted.
+note at most, which is taken back if one does. A note is all it is, too, for a network that is in
+eval mode as a whole, and for one whose gradients somebody clears at every update: the updates are
+right, and only the work is wasted.
 """
 
 from __future__ import annotations
@@ -113,15 +113,19 @@ def _growing(view: View, held: frozenset[str]) -> Iterator[Finding | None]:
             if _is_handed_over(view, (), held):
                 continue
             severity = _severity(view, gauge, is_part_of_trained=True)
-            yield report(
-                sys.modules[__name__], gauge, _says(view, gauge, severity), severity=severity
-            )
+            if severity is not None:
+                message = _says(view, gauge, severity)
+                yield report(sys.modules[__name__], gauge, message, severity=severity)
 
 
-def _severity(view: View, gauge: Measured | None, *, is_part_of_trained: bool = False) -> Severity:
-    """Say how bad it is, by what a running job has measured."""
+def _severity(
+    view: View, gauge: Measured | None, *, is_part_of_trained: bool = False
+) -> Severity | None:
+    """Say how bad it is, by what a running job has measured; None: it is too early to say."""
     if _is_running(view):
-        return Severity.INFO  # an optimizer may come
+        # An optimizer may come, above all for what somebody clears already.
+        grows = gauge is not None and _has(view, "foreign-backwards", gauge)
+        return Severity.INFO if grows else None
     if gauge is None or view.facts.get("job", {}).get("source") != "watch":
         return SEVERITY
     # Whoever clears a model that no optimizer has knows of its gradients. What is part of a model
@@ -244,7 +248,10 @@ def _report(view: View, backward: Backward, left: list[str]) -> Finding | None:
         for event in view.events
         if isinstance(event, Created) and (event.role == "optimizer" or event.id in left)
     ]
-    severity, message = max((_judged(view, backward, model) for model in left), key=itemgetter(0))
+    told = [each for model in left for each in _judged(view, backward, model)]
+    if not told:
+        return None
+    severity, message = max(told, key=itemgetter(0))
     return report(
         sys.modules[__name__],
         backward,
@@ -258,15 +265,16 @@ def _report(view: View, backward: Backward, left: list[str]) -> Finding | None:
     )
 
 
-def _judged(view: View, backward: Backward, model: str) -> tuple[Severity, str]:
-    """Say how bad it is that a model is left out, and in which words."""
+def _judged(view: View, backward: Backward, model: str) -> Iterator[tuple[Severity, str]]:
+    """Say how bad it is that a model is left out, and in which words, unless it is too early."""
     for gauge in measured(view, "foreign-gradients"):
         told = _TOLD.fullmatch(gauge.subject or "")
         if gauge.place == backward.place and told is not None and is_part(told[2], model):
             severity = _severity(view, gauge)
-            return severity, _says(view, gauge, severity)
-    so_far = " so far, so it is not" if _is_running(view) else ", so it is never"
-    return _severity(view, None), (
-        f"`{spelled(model)}` is held by no optimizer{so_far} trained although the loss comes from "
-        "it."
-    )
+            if severity is not None:
+                yield severity, _says(view, gauge, severity)
+            return
+    severity = _severity(view, None)
+    if severity is not None:
+        message = "is held by no optimizer, so it is never trained although the loss comes from it."
+        yield severity, f"`{spelled(model)}` {message}"
