@@ -9,7 +9,6 @@ from torch import nn
 import instep
 from instep.engine.forms import Form
 from instep.errors import SplitError
-from instep.splits.mosaic import Mosaic
 
 X = torch.ones(4, 2)
 
@@ -92,8 +91,7 @@ def test_a_loss_of_two_passes_may_take_more_or_say_nothing():
         assert Form.of(loss_fn, encode=len).loss_fn is loss_fn
 
 
-def test_images_that_are_cut_apart_are_not_added_up(monkeypatch):
-    monkeypatch.setattr(Mosaic, "is_apart", property(lambda m: len(m._rows) > 1), raising=False)
+def test_images_that_are_cut_apart_are_not_added_up():
     model = nn.Conv2d(1, 1, 3, padding=1)
     stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.0))
     images = torch.randn(2, 1, 24, 24)
