@@ -88,6 +88,9 @@ bench-watch: $(BENCH_READY) $(TRAINCHECK_READY) ## step time under `instep.watch
 bench-splits: $(BENCH_READY) ## gradient error, cost and memory of patches, beside MONAI and TorchIO
 	$(BENCH)/bin/python -m benchmarks.splits --require-peers --write
 
+bench-gpu: ## windows on a CUDA device, with the python that has one: make bench-gpu GPU_PYTHON=...
+	PYTHONPATH=src:. $(or $(GPU_PYTHON),$(BENCH)/bin/python) -m benchmarks.gpu
+
 # An environment of its own: it brings pandas, polars and numba.
 $(TRAINCHECK_READY): constraints.txt
 	test -x $(TRAINCHECK)/bin/python || $(PYTHON) -m venv $(TRAINCHECK)

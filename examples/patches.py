@@ -1,21 +1,21 @@
 """How do I use `zero_grad()` and `step()` when an image is cut into patches?
 
-The image is the window: gradients add up over its patches, and it makes one update. Patches at
-the edge are smaller, so a plain mean over patches would count their pixels too much; `items` says
-how many pixels each loss is a mean of.
+Not at all: the image is the window. `split=instep.Patches(32)` cuts it, adds the gradients of its
+patches up and makes one update, which is that of the whole image. A patch reads as far beyond its
+edge as the network looks, and counts by its pixels, because patches at the border are smaller.
 
 Before:                                          After:
 
-    optimizer.zero_grad()  # per image, or patch?    with stepper.window() as window:
-    for patch, target in patches:                        for patch, target in patches:
-        loss = ... / len(patches)  # wrong weights           window.backward(loss, items=...)
+    optimizer.zero_grad()  # per image, or patch?    stepper.step(
+    for patch, part in patches:  # and the seams?        (image, target), loss_fn,
+        loss = ... / len(patches)  # wrong weights       split=instep.Patches(32))
         loss.backward()
     optimizer.step()
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -25,59 +25,63 @@ from torch.optim import SGD
 import instep
 
 PATCH = 32
-HALO = 2
-"""Pixels that two 3 × 3 convolutions see beyond the patch. Without them the edge of a patch is not
-what it is inside the image."""
+Pair = tuple[Tensor, Tensor]
 
 
 def network() -> nn.Module:
     torch.manual_seed(1)
-    return nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Conv2d(8, 1, 3)).double()
+    first, second = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 1, 3, padding=1)
+    return nn.Sequential(first, nn.ReLU(), second).double()
 
 
-def patches_of(image: Tensor, target: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Cut an image that has a border of HALO pixels around what the target covers."""
-    height, width = target.shape[-2:]
-    for top in range(0, height, PATCH):
-        for left in range(0, width, PATCH):
-            inner = target[..., top : top + PATCH, left : left + PATCH]
-            rows = slice(top, top + inner.shape[-2] + 2 * HALO)
-            columns = slice(left, left + inner.shape[-1] + 2 * HALO)
-            yield image[..., rows, columns], inner
+def loss_of(model: nn.Module) -> Callable[[Pair], Tensor]:
+    """Return the loss function: the same for a patch and for a whole image."""
+
+    def loss_fn(pair: Pair) -> Tensor:
+        image, target = pair
+        return F.mse_loss(model(image), target)
+
+    return loss_fn
+
+
+def trained(pairs: list[Pair], split: instep.Patches | None) -> tuple[nn.Module, list[str]]:
+    """Train for one update per image; return the model, and what to tell of each update."""
+    model = network()
+    stepper = instep.Stepper(model, SGD(model.parameters(), lr=0.1))
+    told = []
+    for image, target in pairs:
+        update = stepper.step((image, target), loss_of(model), split=split)
+        told.append(
+            f"image {tuple(target.shape[-2:])}: one update from {update.micro_batches} patches, "
+            f"{update.items:.0f} pixels, loss {update.loss:.4f}"
+        )
+    return model, told
 
 
 def main() -> None:
     torch.manual_seed(0)
-    sizes = [(80, 72), (100, 40)]
-    pairs = []
-    for height, width in sizes:
-        target = torch.randn(1, 1, height, width).double()
-        pairs.append((F.pad(target, [HALO] * 4) * 0.5 + 0.1, target))
+    targets = [torch.randn(1, 1, *size).double() for size in ((80, 72), (100, 40))]
+    pairs = [(target * 0.5 + 0.1, target) for target in targets]
 
-    model = network()
-    stepper = instep.Stepper(model, SGD(model.parameters(), lr=0.1))
-    for image, target in pairs:
-        with stepper.window() as window:
-            for patch, inner in patches_of(image, target):
-                window.backward(F.mse_loss(model(patch), inner), items=inner.numel())
-        print(
-            f"image {tuple(target.shape[-2:])}: {window.update.micro_batches} patches, "
-            f"{window.items:.0f} pixels, {len(window.updates)} update, loss {window.loss:.4f}"
-        )
+    model, told = trained(pairs, instep.Patches(PATCH))
+    print("\n".join(told))
+    apart, _ = trained(pairs, instep.Patches(PATCH, halo=0))  # what a loop over crops does
 
     whole = network()
     optimizer = SGD(whole.parameters(), lr=0.1)
-    for image, target in pairs:
+    for pair in pairs:
         optimizer.zero_grad()
-        F.mse_loss(whole(image), target).backward()
+        loss_of(whole)(pair).backward()
         optimizer.step()
-    ours, theirs = (nn.utils.parameters_to_vector(m.parameters()).detach() for m in (model, whole))
-    print(f"distance from training on whole images: {float((ours - theirs).norm()):.1e}")
+    expected = nn.utils.parameters_to_vector(whole.parameters()).detach()
+    for name, made in (("patches", model), ("patches without a halo", apart)):
+        found = nn.utils.parameters_to_vector(made.parameters()).detach()
+        print(f"{name}, distance from whole images: {float((found - expected).norm()):.1e}")
 
     # And afterwards the output of the whole image, with no more than a patch in memory.
     image = pairs[0][0]
-    made, expected = instep.stitch(model.eval(), image, PATCH), model(image).detach()
-    print(f"stitched output, distance from the whole: {float((made - expected).norm()):.1e}")
+    stitched, output = instep.stitch(model.eval(), image, PATCH), model(image).detach()
+    print(f"stitched output, distance from the whole: {float((stitched - output).norm()):.1e}")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from instep.check import tools
 from instep.check.options import BESIDE
 from instep.cli import main
 from instep.commands import parser
-from instep.explain import page, topics
+from instep.explain import ALSO, page, topics
 from instep.reports import FORMATS
 from instep.rules.registry import names, rulebook, watched
 from instep.symptoms import SYMPTOMS
@@ -494,6 +494,15 @@ def test_rule_pages_have_their_examples(code, capsys):
 @pytest.mark.parametrize(("code", "name"), BESIDE.items())
 def test_what_is_no_rule_has_a_page_too(code, name, capsys):
     assert shown(capsys, "explain", code) == shown(capsys, "explain", name) == (0, page(name), "")
+
+
+@pytest.mark.parametrize("word", [*ALSO, "RandomPatches", "Micro", "GroupNorm"])
+def test_explain_knows_words_that_are_no_page(capsys, word):
+    topic = ALSO[word.lower()]
+    assert topic in topics()
+    assert word.lower() not in {*topics(), *names().values()}
+    assert shown(capsys, "explain", word) == (0, page(topic), "")
+    assert word.lower() in page(topic).lower()
 
 
 def test_explain_lists_what_a_part_of_a_name_means(capsys):

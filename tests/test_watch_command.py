@@ -140,7 +140,8 @@ def test_text_in_a_file(write, typed):
     report = Path("report.txt").read_text()
     assert report.startswith(LINE)
     assert report.endswith("1 error found.\n")
-    assert err.count(LINE) == 1  # the live one
+    assert err.count(LINE) == 2  # the live one, and with its lines at the end
+    assert "= to do: " in err
 
 
 def test_pages_and_traces_are_written_by_their_modules(write, typed, monkeypatch):

@@ -5,6 +5,19 @@ from __future__ import annotations
 import difflib
 from importlib import resources
 
+ALSO = {
+    "combine": "two-pass",
+    "encode": "two-pass",
+    "gradcache": "two-pass",
+    "groupnorm": "batchnorm",
+    "halo": "patches",
+    "micro": "split",
+    "oom": "split",
+    "randompatches": "patches",
+    "stitch": "patches",
+}
+"""Public names, options and words of the trade, by the page that tells about them."""
+
 
 def topics() -> list[str]:
     """Return the names of all pages."""
@@ -13,7 +26,12 @@ def topics() -> list[str]:
 
 
 def page(topic: str) -> str | None:
-    """Return the page of that name, or None."""
+    """Return the page of that name, or None.
+
+    >>> page("stitch") == page("patches")
+    True
+    """
+    topic = ALSO.get(topic, topic)
     if topic not in topics():
         return None
     return (resources.files("instep") / "pages" / f"{topic}.md").read_text(encoding="utf-8")

@@ -132,6 +132,25 @@ SYMPTOMS: tuple[Symptom, ...] = (
         ),
     ),
     Symptom(
+        "an image does not fit into memory",
+        "large big huge gigapixel satellite slide volume images too patch patches tiles tiling oom "
+        "fits",
+        (
+            Cause("patches", "It can be cut into patches that have the whole image's gradient."),
+            Cause("step-per-patch", "A loop over patches that steps in each is another training."),
+            Cause("split", "Several images that fit one by one are a batch to be cut."),
+        ),
+    ),
+    Symptom(
+        "seams at patch borders",
+        "seam border edge boundary artifact artefact grid checkerboard tile tiles tiling stitch "
+        "stitched visible lines blocky inference prediction",
+        (
+            Cause("patches", "Patches without a halo end where the image goes on; see stitch."),
+            Cause("batchnorm", "BatchNorm in training mode has other statistics in each patch."),
+        ),
+    ),
+    Symptom(
         "memory grows every iteration",
         "leak leaks growing increases usage ram gpu epoch step until crash",
         (

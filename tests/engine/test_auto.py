@@ -386,8 +386,13 @@ def test_moments_that_appear_with_the_first_step_are_reckoned_with():
 
 def test_a_sample_over_the_budget_says_what_it_needed():
     world = Wide()
-    with pytest.raises(SplitError, match=r"one sample(.|\n)*at least [\d.]+ [KM]iB of 976\.6 KiB"):
+    with pytest.raises(
+        SplitError, match=r"one sample(.|\n)*at least [\d.]+ [KM]iB of 976\.6 KiB"
+    ) as caught:
         world.step(1e6)
+    assert "budget= allows 976.6 KiB" in caught.value.why
+    assert "allocator" not in str(caught.value)
+    assert "raise the budget" in caught.value.fix
 
 
 def test_sizes_are_saved_and_loaded():

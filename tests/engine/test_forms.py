@@ -67,3 +67,46 @@ def test_a_loss_that_fails_leaves_buffers_as_they_were():
         assert int(model[1].num_batches_tracked) == 0
         assert model[1].running_mean.tolist() == [0.0, 0.0, 0.0]
         assert not stepper.is_in_window
+
+
+@pytest.mark.parametrize(
+    "loss_fn",
+    [
+        lambda piece: piece,
+        lambda *, z, batch: z,
+        lambda a, b, c: a,
+        nn.Linear(2, 2),
+        nn.TripletMarginLoss(),
+    ],
+)
+def test_a_loss_of_two_passes_that_takes_no_two_arguments_is_refused(loss_fn):
+    with pytest.raises(SplitError, match="loss_fn cannot be called") as caught:
+        Form.of(loss_fn, encode=len)
+    assert caught.value.more == "two-pass"
+    assert Form.of(loss_fn).encoders is None
+
+
+def test_a_loss_of_two_passes_may_take_more_or_say_nothing():
+    for loss_fn in (lambda *given: given, lambda a, b, c=1: a, nn.MSELoss(), print, max):
+        assert Form.of(loss_fn, encode=len).loss_fn is loss_fn
+
+
+def test_images_that_are_cut_apart_are_not_added_up():
+    model = nn.Conv2d(1, 1, 3, padding=1)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.0))
+    images = torch.randn(2, 1, 24, 24)
+
+    def pooled(piece):
+        return model(piece).sum((2, 3))
+
+    def loss_fn(z, _):
+        return z.square().mean()
+
+    def step(split):
+        return stepper.step(images, loss_fn, encode=pooled, combine="sum", split=split)
+
+    with pytest.raises(SplitError, match="different images") as caught:
+        step(instep.Patches(12, images=1))
+    assert caught.value.more == "two-pass"
+    together = step(instep.Patches(12))
+    assert together.loss == pytest.approx(loss_fn(pooled(images), images).item(), rel=1e-4)

@@ -11,7 +11,9 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_sequence
 
 import instep
+from instep.engine.function import read_result
 from instep.engine.reference import relative_error
+from instep.errors import LossError
 
 LENGTHS = [5, 2, 7, 1, 3, 7, 4]
 SPLITS = [
@@ -84,3 +86,10 @@ def test_packed_sequences(split, is_sorted):
 
     found, true = gradients(nn.LSTM(4, 5).double(), (packed, targets), loss, split)
     assert relative_error(found, true) < 1e-10
+
+
+def test_a_lone_loss_without_items_says_what_it_may_be():
+    with pytest.raises(LossError, match="without its items") as caught:
+        read_result(torch.ones(()), None)
+    assert "no tensor whose length" in caught.value.why
+    assert "different numbers" in caught.value.why

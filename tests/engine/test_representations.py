@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -63,3 +64,16 @@ def test_the_users_own_tensors_are_not_written_into():
 def test_another_structure_is_refused(trees):
     with pytest.raises(SplitError, match="another structure"):
         joint_of(trees)
+
+
+@pytest.mark.parametrize("number", [2, 2.0, np.float32(2), [2, 3]])
+def test_numbers_are_not_summed_and_so_refused(number):
+    with pytest.raises(SplitError, match="a number") as caught:
+        joint_of([(X[:2].sum(), {"count": number})], summed=True)
+    assert "torch.tensor" in caught.value.fix
+    joint_of([(X[:2], number)])
+
+
+def test_what_is_no_number_may_stand_beside_a_sum():
+    joint = joint_of([(X[:2].sum(), "name", None, True)] * 2, summed=True)
+    assert joint.tree(iter([X]))[1:] == ("name", None, True)

@@ -404,3 +404,46 @@ def test_layers_that_are_never_called_are_refused():
     net[8] = nn.Identity()
     net[0].unused = nn.BatchNorm1d(2)
     refused(net, "no call of a BatchNorm layer", batchnorm="window")
+
+
+# -- inputs that need no gradient -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("split", [1, 3, 4, 10])
+def test_exact_where_the_input_of_a_layer_needs_no_gradient(split):
+    """A layer at the start, and one behind a frozen backbone."""
+    torch.manual_seed(0)
+    batch = (IMAGES.flatten(1)[:, :6], LABELS)
+    first = nn.Sequential(
+        nn.BatchNorm1d(6), nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 4)
+    ).double()
+    frozen = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Tanh(), first).double()
+    frozen[:2].requires_grad_(requires_grad=False)
+    alone = nn.Sequential(nn.BatchNorm1d(6, affine=False), nn.Linear(6, 4)).double()
+    for net in (first, frozen, alone):
+        expected = whole(net, batch)
+        found = trained(net, batch, split=split, batchnorm="exact")
+        assert error(found, expected) < EXACT
+        assert_bit_identical(found, expected)
+
+
+def test_exact_with_a_representation_that_no_parameter_reaches():
+    """Statistics are variables of the second pass, through which it would have a graph."""
+    torch.manual_seed(0)
+    x = IMAGES.flatten(1)[:, :6]
+    net = nn.ModuleList([nn.BatchNorm1d(6, affine=False), nn.Linear(6, 6)]).double()
+
+    def encode(model):
+        def both(piece):
+            fixed = model[0](piece)
+            return fixed, model[1](fixed)
+
+        return both
+
+    def coupled(z, _):
+        return F.cross_entropy(z[0] @ z[1].T, torch.arange(len(z[0])))
+
+    expected, found = copy.deepcopy(net), copy.deepcopy(net)
+    coupled(encode(expected)(x), x).backward()
+    stepper_of(found).step(x, coupled, encode=encode(found), split=4, batchnorm="exact")
+    assert error(found, expected) < EXACT

@@ -232,3 +232,26 @@ def test_buffers_that_forward_replaces_come_back():
     assert model.average is held
     assert held.dtype == torch.float32
     assert held.item() == 0.0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda x, weight: x.float() @ weight,
+        lambda x, weight: torch.bmm(x[None].float(), weight[None]),
+        lambda x, weight: torch.linalg.solve(weight @ weight.T, x.float().T),
+        lambda x, weight: nn.functional.conv1d(x[:, None].float(), weight[:, None]),
+        lambda x, weight: torch.dot(x[0].float(), weight[:, 0]),
+    ],
+)
+def test_a_loss_that_fixes_its_type_is_named(wrong):
+    """However the operation words it: "dtype", "scalar type" or "type"."""
+    model = nn.ParameterList([nn.Parameter(torch.rand(5, 5))])
+    with pytest.raises(LossError, match="does not run in float64"):
+        instep.verify(stepper_of(model), X, lambda x: wrong(x, model[0]).mean())
+
+
+def test_other_errors_of_a_loss_are_its_own():
+    model = plain_net()
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        instep.verify(stepper_of(model), X, lambda x: model(x[:, :2]).mean())

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from instep.rules import Severity
-from instep.trace import Created, Measured
+from instep.trace import Created, GradEdited, Measured
 from tests.rules.loops import (
     ENGINE,
     JOB,
@@ -136,3 +136,32 @@ def test_a_running_job_has_the_number():
     says = only(CODE, [*plain([backward(), backward(), step()]), gauge]).message
     assert "gradients from 1,037 backwards were in" in says
     assert only(CODE, [*plain([backward(), step()]), other]).message.endswith("earlier batches.")
+
+
+BEGUN = [
+    JOB,
+    Created("sgd", "optimizer", {"written": True, "filled": True, "models": ("model",)}),
+    GradEdited(("sgd",)),
+]
+TURN = [backward(), step()]
+
+
+def test_gradients_that_were_there_before_anybody_watched():
+    finding = only(CODE, [*BEGUN, *TURN * 3])
+    assert finding.severity is Severity.ERROR
+    assert finding.message.startswith("`sgd` is never cleared")
+    gauge = Measured(("sgd",), "backwards-in-gradient", 3.0, "backwards")
+    assert "from at least 3 backwards" in only(CODE, [*BEGUN, *TURN * 3, gauge]).message
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        pytest.param(TURN * 2, id="the first may have been begun before"),
+        pytest.param(TURN + [zero(), *TURN] * 3, id="cleared from then on"),
+        pytest.param(TURN + [GradEdited(("sgd",)), *TURN] * 3, id="changed by hand"),
+        pytest.param([backward()] * 3, id="no step"),
+    ],
+)
+def test_a_window_that_was_merely_begun_before_anybody_watched(events):
+    assert found(CODE, [*BEGUN, *events]) == []

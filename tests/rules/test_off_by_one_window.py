@@ -30,33 +30,51 @@ def test_a_gate_that_is_true_at_zero(clears_at_start):
     finding = only(CODE, events)
     assert finding.severity is Severity.ERROR
     assert finding.place.line == LINES["step"]
-    assert finding.message == "the first window holds 1 micro-batch and the others hold 4."
+    assert finding.message == (
+        "the first window holds 1 micro-batch and the others hold 4, so "
+        "the first update is made of 1 micro-batch divided by 4."
+    )
     assert {"backward", "step", "zero"} <= {event.kind for event in finding.evidence}
 
 
 def test_a_gate_that_skips_zero():
     finding = only(CODE, gated(4, batches=14, steps_at=lambda i, n: i > 0 and i % 4 == 0))
-    assert finding.message == "the first window holds 5 micro-batches and the others hold 4."
+    assert finding.message == (
+        "the first window holds 5 micro-batches and the others hold 4, so "
+        "the first update is made of 5 micro-batches divided by 4."
+    )
 
 
 def test_a_short_epoch_shows_one_window():
     events = gated(3, batches=5, steps_at=lambda i, n: i > 0 and i % 3 == 0, clears_at_start=False)
-    assert only(CODE, events).message == "the first window holds 4 micro-batches instead of 3."
+    assert only(CODE, events).message == (
+        "the first window holds 4 micro-batches instead of 3, so "
+        "its update is made of 4 micro-batches divided by 3."
+    )
 
 
 def test_a_strict_comparison():
     finding = only(CODE, gated(3, batches=14, steps_at=lambda i, n: (i + 1) % 4 == 0))
-    assert finding.message == "every window holds 4 micro-batches instead of 3."
+    assert finding.message == (
+        "every window holds 4 micro-batches instead of 3, so "
+        "its update is made of 4 micro-batches divided by 3."
+    )
 
 
 def test_a_count_from_one():
     finding = only(CODE, gated(3, batches=5, steps_at=lambda i, n: (i + 2) % 3 == 0))
-    assert finding.message == "the first window holds 2 micro-batches and the others hold 3."
+    assert finding.message == (
+        "the first window holds 2 micro-batches and the others hold 3, so "
+        "the first update is made of 2 micro-batches divided by 3."
+    )
 
 
 def test_a_count_that_is_reset_to_one():
     finding = only(CODE, gated(3, batches=9, epochs=1, steps_at=lambda i, n: i in {2, 4, 6}))
-    assert finding.message == "every window after the first holds 2 micro-batches instead of 3."
+    assert finding.message == (
+        "every window after the first holds 2 micro-batches instead of 3, so "
+        "its update is made of 2 micro-batches divided by 3."
+    )
 
 
 def test_a_number_that_is_not_written_is_a_warning():
@@ -67,7 +85,8 @@ def test_a_number_that_is_not_written_is_a_warning():
 
 def test_windows_of_two():
     assert only(CODE, gated(2, batches=5, steps_at=lambda i, n: i % 2 == 0)).message == (
-        "the first window holds 1 micro-batch and the others hold 2."
+        "the first window holds 1 micro-batch and the others hold 2, so "
+        "the first update is made of 1 micro-batch divided by 2."
     )
 
 
@@ -118,3 +137,10 @@ UNKNOWN = {
 @pytest.mark.parametrize("events", [*RIGHT.values(), *UNKNOWN.values()], ids=[*RIGHT, *UNKNOWN])
 def test_silent(events):
     assert found(CODE, events) == []
+
+
+def test_what_is_not_divided_by_the_gate_has_no_number():
+    events = gated(4, batches=14, steps_at=lambda i, n: i % 4 == 0, factor=1.0)
+    assert only(CODE, events).message == (
+        "the first window holds 1 micro-batch and the others hold 4."
+    )

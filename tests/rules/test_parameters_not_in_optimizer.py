@@ -95,23 +95,37 @@ def test_silent(events):
     assert judged(rule, *events) == {}
 
 
+WATCH = Created("job", "job", {"source": "watch"})
+RUNNING = Created("job", "job", {"source": "watch", "running": True})
+
+
 def foreign(subject, size=4_100_000.0, line=10):
     return at(line, Measured(None, "foreign-gradients", size, "bytes", subject))
 
 
-GROWING = Measured(None, "foreign-backwards", 38.0, "backwards")
+def growing(subject):
+    return Measured(None, "foreign-backwards", 38.0, "backwards", subject)
 
 
-@pytest.mark.parametrize("growing", [True, False])
-def test_a_part_of_a_trained_model_in_a_running_job(growing):
+def evaluated(subject):
+    return Measured(None, "foreign-evaluated", 3.0, "modules", subject)
+
+
+HEAD, ENCODER = "12 parameters of `model.head`", "2 parameters of `encoder`"
+
+
+@pytest.mark.parametrize("grows", [HEAD, ENCODER])
+def test_a_part_of_a_trained_model_in_a_running_job(grows):
     events = [
+        WATCH,
         model("model"),
         optimizer("model"),
         *loop("model"),
-        foreign("12 parameters of `model.head`"),
+        foreign(HEAD),
+        growing(grows),
     ]
-    says = judged(rule, *events, *([GROWING] if growing else []))[10]
-    verb = "grow" if growing else "are computed"
+    says = judged(rule, *events)[10]
+    verb = "grow" if grows == HEAD else "are computed"
     message = (
         "12 parameters of `model.head` are in no optimizer: 4.1 MB of gradients "
         f"{verb} and are never used."
@@ -131,3 +145,38 @@ def test_a_model_left_out_has_its_number_in_a_running_job():
     assert judged(rule, *events)[10][1].startswith(message)
     elsewhere = [*events[:-1], foreign("1 parameter of `encoder`", line=99)]
     assert judged(rule, *elsewhere)[10][1].startswith("`encoder` is held by no optimizer")
+
+
+@pytest.mark.parametrize(
+    ("measurements", "severity", "says"),
+    [
+        ([growing(ENCODER)], "warning", "grow and are never used."),
+        ([], "info", "`requires_grad_(False)` saves that."),
+        ([growing(ENCODER), evaluated(ENCODER)], "info", "`requires_grad_(False)` saves that."),
+        ([growing(ENCODER), evaluated(HEAD)], "warning", "grow and are never used."),
+        ([growing(ENCODER), RUNNING], "info", "`requires_grad_(False)` saves that."),
+    ],
+    ids=["grows", "is cleared", "in eval mode", "another is in eval mode", "it is not over"],
+)
+def test_how_bad_it_is_in_a_running_job(measurements, severity, says):
+    events = [WATCH, *BOTH, optimizer("decoder"), *loop(), foreign(ENCODER), *measurements]
+    told, message = judged(rule, *events)[10]
+    assert told == severity
+    assert message.endswith(says)
+
+
+def test_of_several_models_the_worst_is_told():
+    models = [model("encoder"), model("judge"), model("decoder")]
+    subject = "2 parameters of `judge`"
+    turns = loop("judge", "encoder", "decoder")
+    gauges = [foreign(subject), growing(subject), evaluated(subject)]
+    gauges += [foreign(ENCODER), growing(ENCODER)]
+    severity, message = judged(rule, WATCH, *models, optimizer("decoder"), *turns, *gauges)[10]
+    assert (severity, "`encoder`" in message) == ("warning", True)
+
+
+def test_what_does_not_grow_waits_for_the_end():
+    events = [*BOTH, optimizer("decoder"), *loop()]
+    assert judged(rule, RUNNING, *events) == {}
+    assert judged(rule, RUNNING, *events, foreign(ENCODER)) == {}
+    assert judged(rule, WATCH, *events)[10][0] == "warning"

@@ -203,3 +203,11 @@ def test_options_that_do_not_fit(size, options):
         Micro(size, **options)
     with pytest.raises(SplitError, match="split is None"):
         Micro()
+
+
+@pytest.mark.parametrize("budget", ["2GB", 0, float("inf")])
+def test_a_budget_is_a_number_of_bytes(budget):
+    with pytest.raises(SplitError) as caught:
+        Micro("auto", budget=budget)
+    assert "bytes" in caught.value.why
+    assert "budget=2 * 2**30" in caught.value.fix

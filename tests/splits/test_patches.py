@@ -84,7 +84,7 @@ def test_approximate_goes_on_and_says_so(name):
 def test_an_odd_size_that_resizes_by_an_odd_factor_is_refused_and_an_even_one_is_not():
     model = UNet("size")
     instep.Patches(32).plan(torch.randn(1, 3, 128, 96), [model])
-    with pytest.raises(SplitError, match="multiple of the stride"):
+    with pytest.raises(SplitError, match="no multiple of the stride 8"):
         instep.Patches(32).plan(torch.randn(1, 3, 127, 96), [model])
 
 
@@ -317,3 +317,146 @@ def test_what_is_joined_comes_apart_again():
     whole = plan.join(parts)
     assert torch.allclose(whole, model(batch[0]), atol=1e-12)
     assert all(torch.equal(plan.part(whole, k), part) for k, part in enumerate(parts))
+
+
+class Made(nn.Module):
+    """A forward and the layers it uses."""
+
+    def __init__(self, forward, *layers):
+        super().__init__()
+        self.made, self.layers = forward, nn.ModuleList(layers)
+
+    def forward(self, x, **options):
+        return self.made(self.layers, x, **options)
+
+
+def conv(size=3):
+    return nn.Conv2d(3, 3, size, padding=size // 2)
+
+
+REAL = {
+    "values that are rare": (
+        lambda m, x: m[0](x) + m[1]((x == 0).to(x.dtype)),
+        (3, 21),
+        {},
+    ),
+    "an argument": (lambda m, x, wide=False: m[wide](x), (3, 9), {"wide": True}),
+    "a size": (lambda m, x: m[x.shape[-1] > 30](x), (3, 3), {}),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_what_only_real_images_show_is_refused_at_the_first_step(name):
+    forward, sizes, options = REAL[name]
+    torch.manual_seed(0)
+    model = Made(forward, *map(conv, sizes)).double()
+    image = torch.randn(1, 3, 90, 80, dtype=torch.float64)
+    image[torch.rand_like(image) < 0.1] = 0
+    before = [p.clone() for p in model.parameters()]
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(SplitError, match="on these images"):
+        stepper.step(image, lambda x: model(x, **options).square().mean(), split=instep.Patches(16))
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert not stepper.is_in_window
+
+
+@pytest.mark.parametrize(
+    "use", [lambda m, x: m(x.flip(-1)).flip(-1), lambda m, x: m(functional.avg_pool2d(x, 3, 1, 1))]
+)
+def test_a_model_that_is_called_on_something_else_is_refused(use):
+    model = nn.Sequential(conv(), conv()).double()
+    image = torch.randn(1, 3, 70, 61, dtype=torch.float64)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(SplitError, match="on these images"):
+        stepper.step(image, lambda x: use(model, x).square().mean(), split=instep.Patches(16))
+
+
+def test_the_trial_leaves_no_trace_and_is_made_once():
+    torch.manual_seed(0)
+    model = nn.Sequential(conv(), nn.Dropout(0.3), nn.BatchNorm2d(3).eval(), conv())
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.0))
+    dropping = []
+
+    def loss_fn(x):
+        dropping.append(model[1].training)
+        return model(x).square().mean()
+
+    split, image = instep.Patches(16), torch.randn(1, 3, 40, 40)
+    start = torch.get_rng_state()
+    first = stepper.step(image, loss_fn, split=split)
+    assert dropping == [False] * 4 + [True] * 9
+    torch.set_rng_state(start)
+    again = stepper.step(image, loss_fn, split=split)
+    assert dropping == [False] * 4 + [True] * 18
+    assert again.loss == first.loss
+
+
+def test_a_model_that_was_changed_is_looked_at_again():
+    model, batch, loss_fn = dense(plain, (1, 3, 60, 50))
+    split = instep.Patches(16)
+    gradient(model, batch, loss_fn, split)
+    model[1] = nn.AvgPool2d(9, 1, 4)
+    model[2].dilation, model[2].padding = (3, 3), (6, 6)
+    whole, _ = gradient(model, batch, loss_fn, None)
+    pieces, _ = gradient(model, batch, loss_fn, split)
+    assert relative_error(pieces, whole) < EXACTLY
+
+
+def test_a_forward_that_changes_buffers_is_refused():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = conv()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            self.calls += 1
+            return self.conv(x) * (1 + 0.1 * self.calls)
+
+    with pytest.raises(SplitError, match="changes its buffers"):
+        instep.Patches(16).plan(torch.randn(1, 3, 40, 40), [Counting()])
+
+
+def test_images_that_see_each_other_are_not_taken_apart():
+    model = Made(lambda m, x: m[0](x) - m[0](x).mean(0, keepdim=True), conv()).double()
+    image = torch.randn(3, 3, 40, 40, dtype=torch.float64)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(SplitError, match="beside other images"):
+        stepper.step(image, lambda x: model(x).square().mean(), split=instep.Patches(16, images=1))
+
+
+def test_labels_that_are_no_class_do_not_count_and_targets_that_disagree_say_nothing():
+    torch.manual_seed(0)
+    model = UNet().double()
+    image = torch.randn(1, 3, 64, 48, dtype=torch.float64)
+    labels = torch.randint(0, 2, (1, 64, 48))
+    labels[:, :40] = 255
+
+    def loss_fn(piece):
+        return functional.cross_entropy(model(piece[0]), piece[1], ignore_index=255)
+
+    whole, _ = gradient(model, (image, labels), loss_fn, None)
+    pieces, update = gradient(model, (image, labels), loss_fn, instep.Patches(16))
+    assert relative_error(pieces, whole) < EXACTLY
+    assert update.items == int((labels != 255).sum())
+    depth = torch.randn(1, 1, 64, 48, dtype=torch.float64)
+    with pytest.raises(instep.InstepError, match="without its items"):
+        gradient(model, (image, labels, depth), loss_fn, instep.Patches(16))
+
+
+def test_a_size_that_the_model_refuses_is_told_with_its_stride():
+    model = nn.Sequential(nn.PixelUnshuffle(4), nn.Conv2d(48, 16, 3, padding=1), nn.PixelShuffle(4))
+    for options in ({}, {"approximate": True}):
+        with pytest.raises(
+            SplitError, match=r"201 pixels \(axis 0\) are no multiple of the stride 4"
+        ):
+            instep.Patches(32, **options).plan(torch.randn(1, 3, 201, 100), [model])
+
+
+def test_an_empty_batch_updates_nothing():
+    model = plain()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    update = stepper.step(
+        torch.randn(0, 3, 40, 40), lambda x: model(x).mean(), split=instep.Patches(16)
+    )
+    assert update.skipped == "empty"

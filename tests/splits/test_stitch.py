@@ -392,3 +392,75 @@ def test_options_that_mean_nothing_are_refused(options, message):
     options = {"model": plain().eval(), "image": torch.randn(1, 3, 40, 40), "patch": 16} | options
     with pytest.raises(SplitError, match=message):
         instep.stitch(**options)
+
+
+@pytest.mark.parametrize("size", [(70, 61), (71, 64), (65, 67), (66, 62)])
+def test_blended_outputs_have_the_whole_size_where_a_stride_does_not_divide_it(size):
+    """Whether a model rounds up or down at the end."""
+    image = torch.randn(2, 1, *size, dtype=torch.float64)
+    up = nn.Conv2d(1, 1, 1, stride=2).double()
+    down = nn.Conv2d(1, 1, 2, stride=2).double()
+    both = Both(up, down)
+    for model in (up, down, both, nn.Conv2d(1, 1, 1, stride=4).double()):
+        found = instep.stitch(model, image, 32, overlap=8, batch=2)
+        expected = whole(model, image)
+        pairs = zip(found, expected, strict=True) if model is both else [(found, expected)]
+        for one, other in pairs:
+            assert distance(one, other) < EXACTLY
+    # With padding, only borders of windows differ.
+    padded = nn.Conv2d(1, 1, 3, stride=2, padding=1).double()
+    assert instep.stitch(padded, image, 32, overlap=8).shape == padded(image).shape
+
+
+class Both(nn.Module):
+    def __init__(self, *parts):
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, x):
+        return [part(x) for part in self.parts]
+
+
+def test_an_end_that_a_model_makes_anything_of_is_refused():
+    def padded(x):
+        """Pads to whole multiples of 16: 33 pixels become 48."""
+        more = [-x.shape[-1] % 16, -x.shape[-2] % 16]
+        return functional.avg_pool2d(functional.pad(x, (0, more[0], 0, more[1])), 2)
+
+    with pytest.raises(SplitError, match="the last window"):
+        instep.stitch(padded, torch.randn(1, 1, 70, 61), 32, overlap=8)
+
+
+COUPLED = [
+    lambda x: x - x.mean(0, keepdim=True),
+    lambda x: x * len(x),
+    lambda x: x / x.abs().max(),
+    lambda x: x.softmax(0),
+]
+
+
+@pytest.mark.parametrize("model", COUPLED)
+@pytest.mark.parametrize("image", [torch.randn(2, 1, 64, 64), torch.full((1, 1, 64, 64), 0.5)])
+def test_tiles_are_not_run_together_if_the_model_couples_them(model, image):
+    """Also where the first tiles do not show it, because all are alike."""
+    instep.stitch(model, image, 32, overlap=8)
+    with pytest.raises(SplitError, match="batch=4") as caught:
+        instep.stitch(model, image, 32, overlap=8, batch=4)
+    assert "leave batch out" in caught.value.fix
+
+
+def test_whether_tiles_are_coupled_is_tried_without_a_trace():
+    norm = nn.BatchNorm2d(1)
+    state = torch.get_rng_state()
+    image = torch.randn(1, 1, 64, 64, generator=torch.Generator().manual_seed(0))
+    with pytest.warns(InstepWarning, match="training mode"), pytest.raises(SplitError):
+        instep.stitch(norm, image, 32, overlap=8, batch=2)
+    # One window was run to know the scale of the output.
+    assert int(norm.num_batches_tracked) == 1
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_random_models_are_run_together_as_before():
+    with pytest.warns(InstepWarning, match="training mode"):
+        found = instep.stitch(nn.Dropout(0.5), torch.ones(1, 1, 64, 64), 32, overlap=8, batch=4)
+    assert found.shape == (1, 1, 64, 64)

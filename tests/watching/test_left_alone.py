@@ -130,7 +130,7 @@ for update in range(30):
 """
     [finding] = run(HEAD + SGD + source).findings
     assert (finding.code, finding.severity) == ("INS201", Severity.INFO)
-    assert finding.message.startswith("if its 4 backwards are for 4 micro-batches")
+    assert finding.message.startswith("if the 4 backwards of this update are for 4 micro-")
 
 
 WORKER = """\

@@ -153,7 +153,7 @@ class Outputs:
         name = self._options.output_format
         if self._options.output_file is None and name != "text":
             say(self._report(Options()), sys.stdout)
-        elif self._options.output_file is None and self.findings:
+        elif self.findings:
             width = shutil.get_terminal_size((100, 24)).columns
             shown = Options(colour=colours(sys.stderr), width=width)
             say("\n" + render("text", self.findings, self._quoting, shown) + "\n")

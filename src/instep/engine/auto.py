@@ -19,6 +19,7 @@ from instep.engine.memory import (
     Budget,
     CudaMeter,
     NoMeter,
+    OverBudgetError,
     bytes_of,
     is_out_of_memory,
     readable,
@@ -52,6 +53,8 @@ class Failure:
     needed: float | None
     limit: float
     in_close: bool
+    is_budget: bool
+    """Whether the user's budget was reached, and not the memory's end."""
 
 
 class AutoStep:
@@ -137,7 +140,8 @@ class AutoStep:
         except RuntimeError as error:
             if step.has_begun or not is_out_of_memory(error):
                 raise
-            return Failure(str(error), meter.needed(error), meter.limit, in_close)
+            over = isinstance(error, OverBudgetError)
+            return Failure(str(error), meter.needed(error), meter.limit, in_close, over)
         finally:
             lane.stepping = None
         return window.update
@@ -228,11 +232,18 @@ class AutoStep:
         if failure.needed is not None:
             needed = f"at least {readable(failure.needed)}{of}"
         where = "the close of the window" if failure.in_close else "a piece of one sample"
+        why = f"the batch of {samples} was cut down to single samples, twice, "
+        fix = ""
+        if failure.is_budget:
+            fix = "raise the budget; "
+            why += f"and budget= allows {readable(failure.limit)}. Nothing was updated."
+        else:
+            why += "with all unused memory given back. Nothing was updated. "
+            why += f"The allocator said: {failure.text}"
         raise SplitError(
             f"{where} does not fit: it needed {needed}.",
-            why=f"the batch of {samples} was cut down to single samples, twice, with all unused "
-            f"memory given back. Nothing was updated. The allocator said: {failure.text}",
-            fix="make the samples or the model smaller, or use checkpointing or a narrower "
+            why=why,
+            fix=f"{fix}make the samples or the model smaller, or use checkpointing or a narrower "
             "precision; images are cut further by instep.Patches.",
             more="split",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -57,7 +58,10 @@ class Form:
                 fix='pass encode= and combine="sum", or leave combine out.',
                 more="two-pass",
             )
-        return cls(loss_fn, _encoders_of(encode), combine == "sum", mode_of(batchnorm))
+        form = cls(loss_fn, _encoders_of(encode), combine == "sum", mode_of(batchnorm))
+        if form.encoders is not None:
+            _require_two_arguments(loss_fn)
+        return form
 
     @property
     def is_plain(self) -> bool:
@@ -99,6 +103,8 @@ class Form:
         optimizer: str | None,
     ) -> None:
         """Run a batch through an open window; buffers are as before if that is refused."""
+        for function in (self.encoders or {SINGLE: self.loss_fn}).values():
+            plan.try_on(function)
         if self.is_plain:
             run_pieces(window, plan, self.loss_fn, optimizer=optimizer)
         elif len(plan):
@@ -118,6 +124,8 @@ class Form:
             statistics.measure(self.encoders or {SINGLE: self.loss_fn}, batch)
         if self.encoders is not None:
             _refuse_leaves(batch)
+            if self.is_summed and getattr(plan, "is_apart", False):
+                _refuse_images_apart()
             passes = TwoPass(
                 plan,
                 self.encoders,
@@ -169,6 +177,10 @@ class _Surrounded:
     def __len__(self) -> int:
         return len(self.plan)
 
+    def try_on(self, function: Callable[[Any], Any]) -> None:
+        """Try it as the plan does."""
+        self.plan.try_on(function)
+
     def __iter__(self) -> Iterator[Piece]:
         for piece in self.plan:
             yield replace(piece, around=self._around(piece))
@@ -198,6 +210,10 @@ class _PerPiece:
 
     def __len__(self) -> int:
         return len(self.plan)
+
+    def try_on(self, function: Callable[[Any], Any]) -> None:
+        """Try it as the plan does."""
+        self.plan.try_on(function)
 
     def __iter__(self) -> Iterator[Piece]:
         for piece in self.plan:
@@ -249,6 +265,36 @@ def _encoders_of(encode: Any) -> Mapping[str, Callable[[Any], Any]] | None:
             more="two-pass",
         )
     return encoders
+
+
+def _require_two_arguments(loss_fn: Any) -> None:
+    # A module passes on whatever it is called with.
+    called = loss_fn.forward if isinstance(loss_fn, nn.Module) else loss_fn
+    try:
+        signature = inspect.signature(called)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(None, None)
+    except TypeError as error:
+        raise SplitError(
+            f"loss_fn cannot be called with (representations, batch): {error}.",
+            why="with encode=, it is called once, with what encode returned for all pieces and "
+            f"the whole batch; it takes {signature}.",
+            fix="write it as loss_fn(representations, batch), or leave encode out.",
+            more="two-pass",
+        ) from error
+
+
+def _refuse_images_apart() -> None:
+    raise SplitError(
+        'combine="sum" over patches of different images.',
+        why="images are cut apart from each other (images=), and the sum over all pieces would add "
+        "what belongs to one image to what belongs to another.",
+        fix="leave images= out of Patches, so that each piece holds all images; or leave combine "
+        "out and sum in loss_fn.",
+        more="two-pass",
+    )
 
 
 def _refuse_leaves(batch: Any) -> None:

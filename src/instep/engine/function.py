@@ -52,8 +52,9 @@ def read_result(result: Any, samples: int | None) -> tuple[Any, Any]:
         if samples is None:
             raise LossError(
                 "the loss function returned a loss without its items.",
-                why="the batch holds no tensor whose length could be counted instead.",
-                fix="return (loss, items).",
+                why="nothing else tells what its mean is over: the batch holds no tensor whose "
+                "length could be counted, or targets with different numbers of pixels that count.",
+                fix="return (loss, items), with what this loss divides by.",
                 more="items",
             )
         return result, samples

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Number
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from instep.errors import SplitError
-from instep.splits.tree import rebuild, tensors
+from instep.splits.tree import objects, rebuild, tensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,6 +38,8 @@ class Joint:
         leaves = list(tensors(tree))
         if self._tree is None:
             _require_some(tree, leaves)
+            if self.is_summed:
+                _refuse_numbers(tree)
             # Only the structure: the tensors themselves would be held twice.
             self._tree = rebuild(tree, _bare)
             self._parts = [[] for _ in leaves]
@@ -142,6 +145,18 @@ def _require_some(tree: Any, leaves: Sequence[Tensor]) -> None:
             "dataclass.",
             more="two-pass",
         )
+
+
+def _refuse_numbers(tree: Any) -> None:
+    for value in objects(tree):
+        if not isinstance(value, bool) and isinstance(value, Number):
+            raise SplitError(
+                f"encode returned a number, {value!r}, beside what is summed.",
+                why='combine="sum" adds up tensors; a number would stay that of one piece.',
+                fix="return torch.tensor(number) for what is to be added up, such as a count; what "
+                "is the same for all pieces belongs in loss_fn.",
+                more="two-pass",
+            )
 
 
 def _alike(one: Any, other: Any) -> bool:

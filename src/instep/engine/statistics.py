@@ -118,6 +118,12 @@ class Statistics:
             found += [record.mean, record.variance]
         return found
 
+    def fix(self) -> None:
+        """Make them constants again."""
+        for record in self._all():
+            record.mean.requires_grad_(False)  # noqa: FBT003 -- torch's
+            record.variance.requires_grad_(False)  # noqa: FBT003 -- torch's
+
     def pull(self, gradients: Sequence[Tensor | None]) -> float:
         """Take gradients of the loss by the leaves as λ; return how much of it is new."""
         change = size = 0.0

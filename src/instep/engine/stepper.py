@@ -190,6 +190,7 @@ class Stepper:
         if self._captures is not None and lane.is_flat and form.is_plain:
             device = lane.optimizers[0].param_groups[0]["params"][0].device
             with self._captures.aside(device), self._open_by_hand([lane]) as window:
+                plan.try_on(loss_fn)
                 self._captures.run(window, lane, plan, loss_fn, name=optimizer)
             return window.update
         with self._open_by_hand([lane]) as window:

@@ -129,6 +129,7 @@ class TwoPass:
                 for _ in range(statistics.depth):
                     if statistics.pull(self._sweep(every, leaves)) <= 4 * statistics.precision():
                         break
+                statistics.fix()
             return self._sweep(every, self._parameters)
 
     def _places(self) -> dict[str, slice]:
@@ -157,12 +158,17 @@ class TwoPass:
             if len(leaves) != len(joint):
                 _refuse_difference()
             agreement.compare(joint, index, leaves, place.start)
-            outputs, seeds = _seeded(joint, index, leaves, cotangents[place], self._carries[place])
-            outputs += extra
-            seeds += [torch.ones_like(each) for each in extra]
+            if targets is self._parameters:
+                # While statistics are variables, what no parameter reaches has a graph as well.
+                _require_carries(leaves, self._carries[place])
+            outputs, seeds = _seeded(joint, index, leaves, cotangents[place])
+            # Of an input that needs no gradient, the statistics depend on nothing.
+            reached = [each for each in extra if each.requires_grad]
+            outputs += reached
+            seeds += [torch.ones_like(each) for each in reached]
             if outputs:
                 sums.add(_grad(outputs, seeds, targets))
-            del leaves, outputs, extra
+            del leaves, outputs, extra, reached
         agreement.require()
         return sums.totals
 
@@ -259,17 +265,20 @@ def _seeded(
     index: int,
     leaves: Sequence[Tensor],
     cotangents: Sequence[Tensor | None],
-    carries: Sequence[bool],
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Return the representations of a piece to backpropagate, with their gradients."""
     outputs, seeds = [], []
-    for leaf, cotangent, expected in zip(leaves, cotangents, carries, strict=True):
-        if leaf.requires_grad and not expected:
-            _refuse_difference()
+    for leaf, cotangent in zip(leaves, cotangents, strict=True):
         if leaf.requires_grad and cotangent is not None:
             outputs.append(leaf)
             seeds.append(joint.part(cotangent, index))
     return outputs, seeds
+
+
+def _require_carries(leaves: Sequence[Tensor], carries: Sequence[bool]) -> None:
+    pairs = zip(leaves, carries, strict=True)
+    if any(leaf.requires_grad and not expected for leaf, expected in pairs):
+        _refuse_difference()
 
 
 def _grad(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -14,7 +15,7 @@ from instep.engine.forms import Form
 from instep.engine.function import plan_of, read_result
 from instep.engine.lend import double, float64
 from instep.engine.reference import relative_error, relative_errors
-from instep.errors import LossError, SplitError, WindowError
+from instep.errors import InstepError, LossError, SplitError, WindowError
 from instep.splits.micro import Micro
 from instep.splits.tree import rebuild, tensors
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from instep.engine.forms import Encode
     from instep.engine.function import Split
     from instep.engine.stepper import Stepper
+
+_TYPES = re.compile(r"dtype|scalar type|type.* should be the same|not implemented for 'Double'")
+"""How operations say that their tensors are of different types, or of one they do not take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +150,7 @@ def _verified(
             elif not all(error <= tolerance for error in errors.values()):
                 cause = trial.cause(tolerance)
         except RuntimeError as error:
-            if "dtype" not in str(error):
+            if isinstance(error, InstepError) or not _TYPES.search(str(error)):
                 raise
             raise LossError(
                 "the loss function does not run in float64.",

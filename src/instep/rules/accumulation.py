@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from instep.rules.reading import is_managed, since_clear
 from instep.rules.view import spelled
-from instep.trace import Backward, Drawn, EpochEnd, Step
+from instep.trace import Backward, Drawn, EpochEnd, Step, windows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -23,6 +23,23 @@ def judged(view: View, *, trusted: bool = False) -> Iterator[tuple[str, tuple[Wi
         for optimizer, windows in view.windows.items():
             if not view.is_opaque(optimizer):
                 yield optimizer, windows
+
+
+def followed(view: View, optimizer: str) -> tuple[WindowRecord, ...]:
+    """Return the windows of an optimizer without a first one that may have begun unseen.
+
+    Where gradients were there before a running job was watched, nobody knows what its first update
+    is made of. From then on they are added to or cleared in sight.
+    """
+    if not view.facts.get(optimizer, {}).get("filled"):
+        return view.windows[optimizer]
+    steps = (at for at, e in enumerate(view.events) if _is_step_of(e, optimizer))
+    first = next(steps, len(view.events) - 1)
+    return windows_of(view.events[first + 1 :], optimizer)
+
+
+def _is_step_of(event: Event, optimizer: str) -> bool:
+    return isinstance(event, Step) and event.optimizer == optimizer
 
 
 def updates(windows: Iterable[WindowRecord]) -> Iterator[tuple[WindowRecord, Step]]:

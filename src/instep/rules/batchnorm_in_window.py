@@ -8,7 +8,9 @@ ones adapt four times as fast. Nothing in a plain loop can repair that.
 **Fix.** Use a normalisation that does not look at other samples (GroupNorm, LayerNorm), keep
 BatchNorm in eval mode when fine-tuning, or lower its momentum to match the window. Where the batch
 is there as a whole, `stepper.step(batch, loss_fn, split=64, batchnorm="window")` normalises every
-piece by the statistics of all: `instep explain batchnorm`.
+piece by the statistics of all, which repairs the forward and the running statistics;
+`batchnorm="exact"` has the gradient of the whole batch, too: `instep explain batchnorm`. For
+patches of an image GroupNorm is no way out, because it looks at the whole image.
 
 **When it is fine.** If the micro-batches are large enough for their own statistics, which is what
 most published recipes assume.

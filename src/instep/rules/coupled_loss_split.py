@@ -65,7 +65,7 @@ def info_nce(a, b):
 
 
 optimizer = torch.optim.SGD(encoder.parameters(), lr=0.1)
-for a, b in loader:
+for a, b in loader:  # as one batch; if it does not fit, in two passes (see Fix)
     optimizer.zero_grad()
     loss = info_nce(encoder(a), encoder(b))
     loss.backward()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from instep.rules.accumulation import judged, quoted, used_by_others
+from instep.rules.accumulation import followed, judged, quoted, used_by_others
 from instep.rules.finding import Severity
 from instep.rules.reading import measured, names
 from instep.trace import WEIGHTS_MOVED, Backward, Created, GradEdited, Opaque, Step, Zero
@@ -52,7 +52,8 @@ def leftovers(view: View) -> Iterator[Leftover]:
 
 def _closures(view: View) -> Iterator[Leftover]:
     """Find closures that are called several times for one update and never clear."""
-    for optimizer, windows in view.windows.items():
+    for optimizer in view.windows:
+        windows = followed(view, optimizer)
         closed = [window for window in windows if window.closed_by == "step"]
         several = [w for w in closed if w.steps[-1].closure and len(w.backwards) > 1]
         if len(several) < _SURE or any(not _is_plain(event) for w in windows for event in w.events):

@@ -161,7 +161,10 @@ def _number(view: View, stale: Stale) -> str:
     drawn = sum(event.of is None for event in stale.window.of(Drawn))
     # One backward for each batch: then people count batches.
     what = "batches" if drawn == len(stale.window.kept) else "backwards"
-    return f" (gradients from {count:,.0f} {what} were in the latest one)"
+    # Some may have been there before anybody counted.
+    is_least = stale.is_never_cleared and view.facts.get(stale.optimizer, {}).get("filled")
+    least = "at least " if is_least else ""
+    return f" (gradients from {least}{count:,.0f} {what} were in the latest one)"
 
 
 def mend(finding: Finding, source: Source) -> Iterator[Fix]:

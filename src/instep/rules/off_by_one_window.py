@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from instep.rules.accumulation import (
     closes_epoch,
     counted,
+    is_close,
     is_end,
     is_mixed,
     judged,
@@ -112,7 +113,8 @@ def _judge(
     return report(
         sys.modules[__name__],
         step,
-        f"{prefix}{_message([size for size, *_ in seen], off, step.every or 0)}.",
+        f"{prefix}{_message([size for size, *_ in seen], off, step.every or 0)}"
+        f"{_effect([size for size, *_ in seen], window, step)}.",
         severity=Severity.ERROR if step.every_is_literal else Severity.WARNING,
         related=[(window.kept[0], "the backward of the window")],
         evidence=[*window.kept, *(zero for w in windows for zero in w.of(Zero))],
@@ -154,6 +156,16 @@ def _message(found: list[int], off: int, every: int) -> str:
     if len(found) > 1:
         return f"every window holds {counted(off)} instead of {every}"
     return f"the first window holds {counted(off)} instead of {every}"
+
+
+def _effect(found: list[int], window: WindowRecord, step: Step) -> str:
+    """Say what that makes of the update, where its losses are divided by the size of the gate."""
+    size, every = _size(window, step), step.every or 0
+    if not size or not all(is_close(backward.factor, 1 / every) for backward in window.kept):
+        return ""
+    is_first = found[0] == size and every in found
+    which = "the first update" if is_first else "its update"
+    return f", so {which} is made of {counted(size)} divided by {every}"
 
 
 def mend(finding: Finding, source: Source) -> Iterator[Fix]:

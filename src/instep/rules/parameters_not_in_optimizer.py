@@ -5,7 +5,8 @@ every backward, cost time and memory, and are never used: the model stays as it 
 while everything around it learns to live with a random layer. They are not cleared by
 `optimizer.zero_grad()` either, so they grow.
 
-**Fix.** Hand the parameters of all trained models to the optimizer:
+**Fix.** Hand the parameters of all trained models to the optimizer; if one is meant to be fixed,
+call `requires_grad_(False)` on it. The former is
 `torch.optim.Adam([*encoder.parameters(), *decoder.parameters()])`, or
 `optimizer.add_param_group({"params": head.parameters()})`.
 
@@ -13,12 +14,18 @@ while everything around it learns to live with a random layer. They are not clea
 saves the work of its gradients, and `model.eval()` turns dropout off. Either silences this rule.
 Nor is anything said where gradients are handed on by hand, as workers of A3C do with those of
 their own networks.
+
+**In a running job** an optimizer may still come, as in training by stages: until the end it is a
+note at most, which is taken back if one does. A note is all it is, too, for a network that is in
+eval mode as a whole, and for one whose gradients somebody clears at every update: the updates are
+right, and only the work is wasted.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from instep.rules.finding import Severity
@@ -77,7 +84,11 @@ def judge(view: View) -> Iterator[Finding]:
     held = _held(view)
     if held is None or any(isinstance(event, Opaque) for event in view.events):
         return
-    yield from distinct([*_judge(view, held), *_growing(view, held)])
+    reports = (*_judge(view, held), *_growing(view, held))
+    found = [finding for finding in reports if finding is not None]
+    # Of several at one place, the worst is told.
+    found.sort(key=lambda finding: finding.severity, reverse=True)
+    yield from distinct(found)
 
 
 def _is_handed_over(view: View, models: Iterable[str], held: frozenset[str]) -> bool:
@@ -101,15 +112,51 @@ def _growing(view: View, held: frozenset[str]) -> Iterator[Finding | None]:
         if told is not None and any(is_part(told[2], model) for model in held):
             if _is_handed_over(view, (), held):
                 continue
-            yield report(sys.modules[__name__], gauge, _says(view, gauge))
+            severity = _severity(view, gauge, is_part_of_trained=True)
+            if severity is not None:
+                message = _says(view, gauge, severity)
+                yield report(sys.modules[__name__], gauge, message, severity=severity)
 
 
-def _says(view: View, gauge: Measured) -> str:
-    grow = any(True for _ in measured(view, "foreign-backwards"))
+def _severity(
+    view: View, gauge: Measured | None, *, is_part_of_trained: bool = False
+) -> Severity | None:
+    """Say how bad it is, by what a running job has measured; None: it is too early to say."""
+    if _is_running(view):
+        # An optimizer may come, above all for what somebody clears already.
+        grows = gauge is not None and _has(view, "foreign-backwards", gauge)
+        return Severity.INFO if grows else None
+    if gauge is None or view.facts.get("job", {}).get("source") != "watch":
+        return SEVERITY
+    # Whoever clears a model that no optimizer has knows of its gradients. What is part of a model
+    # is cleared with the rest of it, and may be forgotten all the same.
+    is_cleared = not is_part_of_trained and not _has(view, "foreign-backwards", gauge)
+    is_fixed = _has(view, "foreign-evaluated", gauge)
+    return Severity.INFO if is_cleared or is_fixed else SEVERITY
+
+
+def _is_running(view: View) -> bool:
+    return bool(view.facts.get("job", {}).get("running"))
+
+
+def _has(view: View, quantity: str, gauge: Measured) -> bool:
+    """Say whether something else was measured on the same parameters."""
+    return any(other.subject == gauge.subject for other in measured(view, quantity))
+
+
+def _says(view: View, gauge: Measured, severity: Severity) -> str:
     verb = "are" if (gauge.subject or "").partition(" ")[0] != "1" else "is"
+    mode = " (in eval mode)" if _has(view, "foreign-evaluated", gauge) else ""
+    grow = "grow" if _has(view, "foreign-backwards", gauge) else "are computed"
+    used = "not used so far" if _is_running(view) else "never used"
+    fixed = (
+        "; if they are meant to be fixed, `requires_grad_(False)` saves that"
+        if severity is Severity.INFO
+        else ""
+    )
     return (
-        f"{gauge.subject} {verb} in no optimizer: {_size(gauge.value)} of gradients "
-        f"{'grow' if grow else 'are computed'} and are never used."
+        f"{gauge.subject}{mode} {verb} in no optimizer: {_size(gauge.value)} of gradients "
+        f"{grow} and are {used}{fixed}."
     )
 
 
@@ -201,21 +248,33 @@ def _report(view: View, backward: Backward, left: list[str]) -> Finding | None:
         for event in view.events
         if isinstance(event, Created) and (event.role == "optimizer" or event.id in left)
     ]
-    model = spelled(left[0])
-    message = (
-        f"`{model}` is held by no optimizer, so it is never trained although the loss comes "
-        "from it."
-    )
-    for gauge in measured(view, "foreign-gradients"):
-        if gauge.place == backward.place and (gauge.subject or "").endswith(f" of `{left[0]}`"):
-            message = _says(view, gauge)
+    told = [each for model in left for each in _judged(view, backward, model)]
+    if not told:
+        return None
+    severity, message = max(told, key=itemgetter(0))
     return report(
         sys.modules[__name__],
         backward,
         message,
+        severity=severity,
         related=[
             (event, "not held by an optimizer" if event.id in left else "optimizer made here")
             for event in made
         ],
         evidence=made,
     )
+
+
+def _judged(view: View, backward: Backward, model: str) -> Iterator[tuple[Severity, str]]:
+    """Say how bad it is that a model is left out, and in which words, unless it is too early."""
+    for gauge in measured(view, "foreign-gradients"):
+        told = _TOLD.fullmatch(gauge.subject or "")
+        if gauge.place == backward.place and told is not None and is_part(told[2], model):
+            severity = _severity(view, gauge)
+            if severity is not None:
+                yield severity, _says(view, gauge, severity)
+            return
+    severity = _severity(view, None)
+    if severity is not None:
+        message = "is held by no optimizer, so it is never trained although the loss comes from it."
+        yield severity, f"`{spelled(model)}` {message}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from instep.rules.accumulation import judged, updates, used_by_others
+from instep.rules.accumulation import followed, judged, updates, used_by_others
 from instep.rules.reading import names
 from instep.trace import Backward, Step, Zero
 
@@ -37,8 +37,8 @@ def _is_followed(view: View) -> bool:
 
 def stale_updates(view: View) -> Iterator[Stale]:
     """Give the first update of each optimizer that surely contains gradients of earlier ones."""
-    for optimizer, windows in judged(view, trusted=_is_followed(view)):
-        for window, step in updates(windows):
+    for optimizer, _ in judged(view, trusted=_is_followed(view)):
+        for window, step in updates(followed(view, optimizer)):
             if not window.carried or not window.kept:
                 continue
             mistaken = _mistaken(view, window)

@@ -7,7 +7,9 @@ ones have already moved. If the clear stands outside the loop, each update also 
 pieces before it.
 
 **Fix.** Clear before the loop over the pieces, divide each loss by their number, and step once
-after the loop.
+after the loop. Patches of an image still end where the image goes on, so that this is the sum over
+independent patches; `stepper.step((image, target), loss_fn, split=instep.Patches(256))` has the
+gradient of the whole image: `instep explain patches`.
 
 **When it is fine.** One update per piece is ordinary stochastic gradient descent with a smaller
 batch. If that is what you want, and the gradients are cleared for each piece, ignore this rule.

@@ -107,7 +107,10 @@ def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
     backward = window.kept[0]
     given = "" if step.every_is_literal else f"with {counted(size, noun)} in a window, "
     if severity is Severity.INFO:
-        given = f"if its {size} backwards are for {size} micro-batches, and not for several tasks, "
+        given = (
+            f"if the {size} backwards of this update are for {size} micro-batches, and not for "
+            "several tasks, "
+        )
     return report(
         sys.modules[__name__],
         backward,

@@ -48,10 +48,19 @@ def reads(length: int, patch: int, overlap: int, align: int = 1) -> list[Range]:
 
 
 def windows(
-    windows_read: Sequence[Range], scale: Fraction, overlap: int, blend: Blend
+    windows_read: Sequence[Range],
+    scale: Fraction,
+    overlap: int,
+    blend: Blend,
+    last: int | None = None,
 ) -> tuple[Window, ...]:
-    """Place windows in an output with so many pixels per pixel of the image, and weigh them."""
+    """Place windows in an output with so many pixels per pixel of the image, and weigh them.
+
+    last: the pixels of the last window, where they do not follow from the scale.
+    """
     placed = [(int(scale * a), int(scale * b)) for a, b in windows_read]
+    if last is not None:
+        placed[-1] = (placed[-1][0], placed[-1][0] + last)
     raw = [_raw(b - a, overlap * scale, blend) for a, b in placed]
     total = [0.0] * placed[-1][1]
     for (start, _), weights in zip(placed, raw, strict=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from instep.errors import SplitError
 from instep.splits import probe
@@ -29,11 +29,13 @@ WHY = {
     "global": "{who} looks at the whole image at once, so a tile cannot stand for its part of it",
     "position": "{who} makes something else of a pixel in a tile than in the whole image: it "
     "depends on where the pixel is, or on how large the image is",
-    "remainder": "at this size ({size} pixels, or as many more as a multiple of the stride) {who} "
-    "resizes by an odd factor or refuses, so tiles do not line up with the whole",
+    "remainder": "{size} pixels (axis {axis}) are no multiple of the stride {align}, and {who} "
+    "resizes by an odd factor then, or refuses: tiles do not line up with the whole",
     "size": "{who} does not run on images of other sizes, or its output does not grow with them",
     "no image": "an output of {who} has no image axes",
     "random": "{who} draws random numbers, and differs from itself on the same image",
+    "buffers": "the forward of {who} changes its buffers, so every tile meets another model than "
+    "the tile before",
     "proof": "with the halo that was found, {who} over tiles still differs",
 }
 
@@ -43,11 +45,15 @@ FIX = {
     "with encode=.",
     "position": "resize with align_corners=False and a scale_factor, give positions as an input of "
     "their own, or pass approximate=True.",
-    "remainder": "pad or crop the images to a multiple of the model's stride, or pass "
-    "approximate=True.",
-    "size": "use a model that runs on any size, or halo=0 for independent patches.",
+    "remainder": "pad or crop the images to a multiple of that stride.",
+    "size": "use a model that runs on any size, or halo=0 for independent patches. If the batch "
+    "axis is missing, add it: image[None].",
+    "type": "let types follow the input (x.to(weight.dtype) instead of x.float()), or pass halo=0 "
+    "for independent patches.",
     "no image": "return the dense prediction only, or split the trunk with encode=.",
     "random": "use nn.Dropout modules, which are known, or pass approximate=True.",
+    "buffers": "put the layer that does so (spectral_norm, a counter) into eval mode, or pass "
+    "approximate=True.",
     "proof": "please report the model; approximate=True goes on.",
 }
 OVERLAP = 32
@@ -69,6 +75,8 @@ class Certificate:
     reason: str | None
     """Why the tiles do not add up to the whole image; None if they do."""
     dropouts: tuple[str, ...]
+    channels: tuple[int, ...] = ()
+    """Of each output; 0 where it has no axis for them."""
 
     @property
     def error(self) -> float:
@@ -146,10 +154,13 @@ def _exact(subject: Subject, lengths: Sequence[int | None]) -> Certificate:
     side, axes = _axes(subject, lengths, None)
     if probe.is_random(subject, side):
         raise probe.Unsplittable("random", 0)
+    if subject.changes_buffers(subject.images([side] * subject.dims)):
+        raise probe.Unsplittable("buffers", 0)
     proofs = prove(subject, axes, side)
     if not max(max(proof.error, proof.output_error) for proof in proofs) <= PROVEN:
         raise probe.Unsplittable("proof", 0)
-    return Certificate(tuple(axes), tuple(proofs), None, tuple(subject.dropouts))
+    channels = _channels(subject, side)
+    return Certificate(tuple(axes), tuple(proofs), None, tuple(subject.dropouts), channels)
 
 
 def _approximate(
@@ -165,12 +176,32 @@ def _approximate(
     except probe.Unsplittable as found:
         if given is not None:
             _refuse(_reason(plain, found), found)
-        side, axes = _axes(plain, lengths, OVERLAP)
+        try:
+            side, axes = _axes(plain, lengths, OVERLAP)
+        except probe.Unsplittable as again:
+            _refuse(_reason(plain, again), again)
         reason = f"{reason}; a halo of {OVERLAP} pixels was taken"
     proofs = prove(subject, axes, side, core=CORE)
     error = max(max(proof.error, proof.output_error) for proof in proofs)
-    known = None if given is not None and error <= PROVEN else reason
-    return Certificate(tuple(axes), tuple(proofs), known, tuple(subject.dropouts))
+    known: str | None = reason
+    if given is not None:
+        known = None if error <= PROVEN else _why_given_is_not_enough(subject, lengths, reason)
+    channels = _channels(subject, side)
+    return Certificate(tuple(axes), tuple(proofs), known, tuple(subject.dropouts), channels)
+
+
+def _why_given_is_not_enough(subject: Subject, lengths: Sequence[int | None], reason: str) -> str:
+    """Return the module that no halo is enough for, if there is one."""
+    try:
+        _axes(subject, lengths, None)
+    except probe.Unsplittable as found:
+        return _reason(subject, found)
+    return reason
+
+
+def _channels(subject: Subject, side: int) -> tuple[int, ...]:
+    made = subject.outputs(subject.images([side] * subject.dims))
+    return tuple(t.shape[1] if t.dim() == subject.dims + 2 else 0 for t in made)
 
 
 def _axes(
@@ -194,17 +225,23 @@ def _reason(subject: Subject, found: probe.Unsplittable) -> str:
         who = who_looks_everywhere(subject, found.axis, side, found.size)
     elif found.kind == "position":
         who = who_depends_on_place(subject, found.axis, side, found.size, probe.STEP)
-    return WHY[found.kind].format(who=who, size=found.size)
+    return WHY[found.kind].format(who=who, size=found.size, axis=found.axis, align=found.align)
 
 
-def _refuse(reason: str, found: probe.Unsplittable) -> None:
-    cause = f" ({found.__cause__})" if found.__cause__ is not None else ""
+def _refuse(reason: str, found: probe.Unsplittable) -> NoReturn:
+    text = str(found.__cause__ or "")
+    fix = FIX[found.kind]
+    if found.kind == "size" and any(word in text for word in ("dtype", "scalar type", "Double")):
+        reason, fix = f"it is tried in float64, where it fails: {text}", FIX["type"]
+    elif text:
+        reason = f"{reason} ({text})"
+    # The finding's own traceback is about the probe, not about anything the user wrote.
     raise SplitError(
         "this model cannot be trained on patches as on the whole image.",
-        why=f"{reason}{cause}.",
-        fix=FIX.get(found.kind, FIX["global"]),
+        why=f"{reason}.",
+        fix=fix,
         more="patches",
-    ) from found
+    ) from None
 
 
 def shifted(certificate: Certificate, lengths: Sequence[int | None]) -> Certificate | None:

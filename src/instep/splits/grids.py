@@ -124,17 +124,33 @@ class Blended:
         first: Sequence[Tensor],
     ) -> None:
         dims = len(sizes)
-        scales = [_scales(made, sizes, patch) for made in first]
+        self._scales = [_scales(made, sizes, patch) for made in first]
+        self._overlap, self._blend = overlap, blend
         self._reads: list[list[Range]] = []
-        self._windows: list[list[tuple[Window, ...]]] = [[] for _ in first]
+        self.is_ragged = False
+        """Whether a last window ends between two pixels of an output."""
         for axis in range(dims):
-            align = math.lcm(*(scale[axis].denominator for scale in scales))
-            found = reads(sizes[axis], patch[axis], overlap[axis], align)
-            self._reads.append(found)
-            for output, scale in enumerate(scales):
-                placed = windows(found, scale[axis], overlap[axis], blend)
-                self._windows[output].append(placed)
+            align = math.lcm(*(scale[axis].denominator for scale in self._scales))
+            self._reads.append(reads(sizes[axis], patch[axis], overlap[axis], align))
+            self.is_ragged |= sizes[axis] % align > 0
+        self._windows = [
+            [self._along(axis, scale[axis]) for axis in range(dims)] for scale in self._scales
+        ]
         self._tiles = list(itertools.product(*(range(len(found)) for found in self._reads)))
+
+    def _along(self, axis: int, scale: Fraction, last: int | None = None) -> tuple[Window, ...]:
+        return windows(self._reads[axis], scale, self._overlap[axis], self._blend, last)
+
+    def settle(self, made: Sequence[Tensor]) -> None:
+        """Let the last windows end where what the model made of the very last one does."""
+        for output, tensor in enumerate(made):
+            sizes = tensor.shape[-len(self._reads) :]
+            for axis, (size, scale) in enumerate(zip(sizes, self._scales[output], strict=True)):
+                start, end = self._reads[axis][-1]
+                exact = scale * (end - start)
+                if size not in (math.floor(exact), math.ceil(exact)):
+                    _refuse_end(end - start, size, exact)
+                self._windows[output][axis] = self._along(axis, scale, size)
 
     def __len__(self) -> int:
         return len(self._tiles)
@@ -151,8 +167,7 @@ class Blended:
     def part(self, tile: int, output: int, made: Tensor) -> Tensor:
         """Weigh what was made; narrow types are widened, because parts are added up."""
         found = self._of(tile, output)
-        part = take(made, tuple(slice(0, len(window.weights)) for window in found))
-        part = _fitting(part, self.placed(tile, output), made)
+        part = _fitting(made, self.placed(tile, output), made)
         part = part.to(torch.promote_types(made.dtype, torch.float32))
         for axis, window in enumerate(found):
             shape = [-1 if index == axis else 1 for index in range(len(found))]
@@ -182,6 +197,18 @@ def _fitting(part: Tensor, placed: Slices, made: Tensor) -> Tensor:
             more="patches",
         )
     return part
+
+
+def _refuse_end(read: int, size: int, exact: Fraction) -> None:
+    raise SplitError(
+        f"of {read} pixels of the last window the model makes {size}, where {float(exact):g} were "
+        "expected.",
+        why="its output does not end where the image does, so that the size of the whole output is "
+        "not known.",
+        fix="crop the output inside the model, pad the image to a multiple of the model's stride, "
+        "or pass no overlap: the halo is then found by trying.",
+        more="patches",
+    )
 
 
 def _scales(made: Tensor, sizes: Sequence[int], patch: Sequence[int]) -> list[Fraction]:

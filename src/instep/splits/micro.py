@@ -52,9 +52,15 @@ class Micro:
         _require_size(self.size, self.tokens)
         if self.cost is not None and self.tokens is None:
             raise _wrong("cost", self.cost, "cost= belongs to tokens=: it is compared with it.")
-        for name, bound in (("tokens", self.tokens), ("budget", self.budget)):
-            if bound is not None and not _is_positive(bound):
-                raise _wrong(name, bound, f"{name}= is the most a piece may take: more than 0.")
+        if self.tokens is not None and not _is_positive(self.tokens):
+            raise _wrong("tokens", self.tokens, "tokens= is the most a piece may cost: above 0.")
+        if self.budget is not None and not _is_positive(self.budget):
+            raise SplitError(
+                f"budget={self.budget!r} does not fit this split.",
+                why="it is how many bytes forward and backward may use: a number above 0.",
+                fix='pass the number of bytes: Micro("auto", budget=2 * 2**30) for 2 GiB.',
+                more="split",
+            )
         if self.budget is not None and not self.is_auto:
             raise _wrong("budget", self.budget, 'budget= belongs to Micro("auto").')
         if (whole_number(self.dim) if self.dim is not None else None) is None or self.dim < 0:

@@ -7,7 +7,7 @@ import itertools
 import math
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -16,15 +16,20 @@ from instep.errors import SplitError
 from instep.splits.plan import Piece
 from instep.splits.tiles import take
 from instep.splits.tree import renewed, tensors
+from instep.splits.trial import differs, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from torch import nn
 
     from instep.splits.certificate import Certificate
     from instep.splits.images import Images
     from instep.splits.tiles import Tile
+
+
+IGNORED = -100
+"""What cross_entropy ignores unless told otherwise."""
 
 
 class Mosaic:
@@ -38,7 +43,8 @@ class Mosaic:
         *,
         model: nn.Module | None,
         together: int | None,
-        ignore: int | None,
+        ignore: int | Literal["auto"] | None,
+        tried: set[Hashable] | None = None,
     ) -> None:
         self.certificate = certificate
         self.tiles = tiles
@@ -46,11 +52,12 @@ class Mosaic:
         self._model = model
         self._ratios = _ratios(images, certificate)
         self._kinds = {n: self._kind(tensor) for n, tensor in images.targets}
-        size = min(together or images.samples, max(images.samples, 1))
+        size = max(min(together or images.samples, images.samples), 1)
         bounds = [*range(0, images.samples, size), images.samples]
         self._rows = [slice(a, b) for a, b in itertools.pairwise(bounds)]
         self._places = [(rows, tile) for rows in self._rows for tile in tiles]
         self._items = self._count(ignore)
+        self._tried = set() if tried is None else tried
 
     def __len__(self) -> int:
         return len(self._places)
@@ -58,6 +65,35 @@ class Mosaic:
     def __iter__(self) -> Iterator[Piece]:
         for (rows, tile), items in zip(self._places, self._items, strict=True):
             yield Piece(self._cut(rows, tile), items, partial(self._cropping, tile))
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether pieces are of different images, so that they cannot be added up."""
+        return len(self._rows) > 1
+
+    def outputs_of(
+        self, tile: Tile, function: Callable[[Any], Any], *, alone: bool = True
+    ) -> list[Tensor]:
+        """Return what the model makes of a tile when a function is called on it, cropped.
+
+        alone: of the first piece's images, not of all.
+        """
+        found: list[Tensor] = []
+        rows = self._rows[0] if alone else slice(0, self._images.samples)
+        with self._cropping(tile, found):
+            function(self._cut(rows, tile))
+        return found
+
+    def try_on(self, function: Callable[[Any], Any]) -> None:
+        """Raise if a patch of these images is not a part of the whole, as `function` uses it."""
+        key = (getattr(function, "__code__", id(function)), self._images.sizes)
+        if self._model is None or not self._rows or not self.certificate.is_exact:
+            return
+        if key not in self._tried:
+            what = differs(self, self._model, function)
+            if what is not None:
+                refuse(what)
+            self._tried.add(key)
 
     def join(self, parts: Sequence[Tensor]) -> Tensor:
         """Put what was made of the tiles together to what belongs to the whole images."""
@@ -123,20 +159,40 @@ class Mosaic:
             more="patches",
         )
 
-    def _count(self, ignore: int | None) -> list[int]:
-        """Return the target pixels of every piece that count; one read of the device for all."""
-        number, target = next(iter(self._images.targets), (None, None))
-        if number is None or target is None:
-            return [(rows.stop - rows.start) * self._pixels(tile, 0) for rows, tile in self._places]
-        output = self._kinds[number]
-        if target.is_floating_point() or target.dtype is torch.bool or ignore is None:
-            return [
-                (rows.stop - rows.start) * self._pixels(tile, output) for rows, tile in self._places
-            ]
-        counted = [
-            (take(target[rows], tile.placed(output)) != ignore).sum() for rows, tile in self._places
+    def _count(self, ignore: int | Literal["auto"] | None) -> list[int | None]:
+        """Return the target pixels of every piece that count; one read of the device for all.
+
+        None where targets disagree about it: a loss that is returned alone is a mean over which?
+        """
+        if not self._images.targets:
+            return [self._area(rows, tile, 0) for rows, tile in self._places]
+        counts = [
+            self._counted(tensor, self._kinds[n], ignore) for n, tensor in self._images.targets
         ]
-        return [int(n) for n in torch.stack(counted).tolist()] if counted else []
+        shares = [[count / (sum(each) or 1) for count in each] for each in counts]
+        return [
+            counts[0][k] if all(abs(s[k] - shares[0][k]) < 1e-12 for s in shares) else None
+            for k in range(len(self._places))
+        ]
+
+    def _counted(
+        self, target: Tensor, output: int, ignore: int | Literal["auto"] | None
+    ) -> list[int]:
+        if target.is_floating_point() or target.dtype is torch.bool or ignore is None:
+            return [self._area(rows, tile, output) for rows, tile in self._places]
+        if ignore == "auto":
+            # A label that is no class of the output is one that the loss must be ignoring.
+            channels = (self.certificate.channels or (0,) * (output + 1))[output]
+            known = target != IGNORED
+            if channels:
+                known &= (target >= 0) & (target < max(channels, 2))
+        else:
+            known = target != ignore
+        parts = [take(known[rows], tile.placed(output)).sum() for rows, tile in self._places]
+        return [int(n) for n in torch.stack(parts).tolist()] if parts else []
+
+    def _area(self, rows: slice, tile: Tile, output: int) -> int:
+        return int(rows.stop - rows.start) * self._pixels(tile, output)
 
     def _pixels(self, tile: Tile, output: int) -> int:
         sizes = self._images.sizes
@@ -160,8 +216,8 @@ class Mosaic:
         return renewed(images.batch, change)
 
     @contextlib.contextmanager
-    def _cropping(self, tile: Tile) -> Iterator[None]:
-        """Crop what the model makes of a tile to what the tile answers for."""
+    def _cropping(self, tile: Tile, seen: list[Tensor] | None = None) -> Iterator[None]:
+        """Crop what the model makes of a tile to what the tile answers for; note it if asked."""
         if self._model is None or all(span is None for span in tile.spans):
             yield
             return
@@ -175,7 +231,10 @@ class Mosaic:
             given = next(iter(tensors((*args, *kwargs.values()))), None)
             if given is None or given.shape[-len(wanted) :] != wanted:
                 _refuse_call(given, wanted)
-            return renewed(result, lambda output, made: take(made, tile.crop(output)))
+            cropped = renewed(result, lambda output, made: take(made, tile.crop(output)))
+            if seen is not None:
+                seen.extend(tensors(cropped))
+            return cropped
 
         handle = self._model.register_forward_hook(crop, with_kwargs=True)
         try:

@@ -18,7 +18,7 @@ from instep.splits.reach import Axis, Reach
 from instep.splits.tiles import tiles
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from torch import nn
 
@@ -34,7 +34,8 @@ class Patches:
         image. Everything else with image axes is a target, and is cut without the halo.
     uncut: names or positions of tensors that go to every patch as they are.
     images: how many images a piece holds at most; by default all of the batch.
-    ignore: targets of whole numbers that are equal to this are not counted.
+    ignore: the label that does not count, among targets of whole numbers; by default -100 and all
+        that are no class of the model's output.
     model: the module whose outputs are cropped to the patch; by default the stepper's.
     approximate: go on, with a warning, where equality with the whole image is impossible.
 
@@ -59,10 +60,14 @@ class Patches:
     inputs: str | int | Sequence[str | int] | None = None
     uncut: str | int | Sequence[str | int] = ()
     images: int | None = None
-    ignore: int | None = -100
+    ignore: int | Literal["auto"] | None = "auto"
     model: nn.Module | None = None
     approximate: bool = False
     _known: weakref.WeakKeyDictionary[nn.Module, dict[Any, list[Certificate]]] = field(
+        default_factory=weakref.WeakKeyDictionary, init=False, repr=False
+    )
+
+    _tried: weakref.WeakKeyDictionary[nn.Module, set[Hashable]] = field(
         default_factory=weakref.WeakKeyDictionary, init=False, repr=False
     )
 
@@ -102,7 +107,13 @@ class Patches:
             certificate = self._certificate(model, found, patch)
         cut = tiles(certificate.axes, patch, stand_alone=self.halo == 0)
         return Mosaic(
-            found, cut, certificate, model=model, together=self.images, ignore=self.ignore
+            found,
+            cut,
+            certificate,
+            model=model,
+            together=self.images,
+            ignore=self.ignore,
+            tried=None if model is None else self._tried.setdefault(model, set()),
         )
 
     def certify(self, batch: Any, model: nn.Module) -> Certificate:
@@ -137,13 +148,10 @@ class Patches:
 
     def _certificate(self, model: nn.Module, found: Images, patch: Sequence[int]) -> Certificate:
         lengths = [n if n > size else None for n, size in zip(found.sizes, patch, strict=True)]
-        if all(length is None for length in lengths):
+        if all(length is None for length in lengths) or not found.samples:
             return Certificate((None,) * found.dims, (), None, ())
-        key = (
-            tuple((tuple(t.shape[1 : -found.dims]), t.dtype) for t in found.read),
-            tuple(module.training for module in model.modules()),
-        )
-        known = self._known.setdefault(model, {}).setdefault(key, [])
+        shapes = tuple((tuple(t.shape[1 : -found.dims]), t.dtype) for t in found.read)
+        known = self._known.setdefault(model, {}).setdefault((shapes, _looks_of(model)), [])
         before = recalled(known, lengths)
         if before is not None:
             return before
@@ -155,16 +163,32 @@ class Patches:
             is_approximate=self.approximate,
         )
         known.append(certificate)
-        if self.halo == "auto" and certificate.reason is not None:
+        self._tried.pop(model, None)
+        smaller = certificate.reason is not None and certificate.reason.startswith("halo=")
+        if certificate.reason is not None and not smaller:
             text = four_lines(
                 "patches of this model do not add up to the whole image.",
                 why=f"{certificate.reason}. On a small image the gradient is off by "
                 f"{certificate.error:.1%}. (Said once.)",
-                fix="see Patches.certify(batch, model); approximate=True asked to go on.",
+                fix="see Patches.certify(batch, model); approximate=True or halo= asked to go on.",
                 more="patches",
             )
             warnings.warn(text, InstepWarning, stacklevel=2)
         return certificate
+
+
+def _looks_of(model: nn.Module) -> Hashable:
+    """Return what tells a model that was changed since it was looked at: its parts and settings."""
+    parts = []
+    for name, module in model.named_modules():
+        plain = (
+            (key, value)
+            for key, value in vars(module).items()
+            if isinstance(value, str | int | float | tuple) and not key.startswith("_instep")
+        )
+        hooks = len(module._forward_hooks) + len(module._forward_pre_hooks)  # noqa: SLF001
+        parts.append((name, type(module), repr(sorted(plain)), hooks, "forward" in vars(module)))
+    return tuple(parts)
 
 
 def _independent(found: Images, patch: Sequence[int]) -> Certificate:

@@ -40,6 +40,9 @@ class Plan(Protocol):
     def part(self, whole: Tensor, index: int) -> Tensor:
         """Return what piece `index` contributed to something joined: the inverse of `join`."""
 
+    def try_on(self, function: Callable[[Any], Any]) -> None:
+        """Raise if a piece, as a function uses it, is no part of the whole. Changes nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
@@ -51,6 +54,9 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.slices)
+
+    def try_on(self, function: Callable[[Any], Any]) -> None:
+        """Find nothing: samples are parts of a batch whatever is done with them."""
 
     def __iter__(self) -> Iterator[Piece]:
         for part in self.slices:
@@ -75,6 +81,9 @@ class Uncut:
 
     def __len__(self) -> int:
         return 1
+
+    def try_on(self, function: Callable[[Any], Any]) -> None:
+        """Find nothing: the whole is the whole."""
 
     def __iter__(self) -> Iterator[Piece]:
         yield Piece(self.batch, self.items)

@@ -36,8 +36,11 @@ SIDES = (8, 16, 32, 48, 64, 96, 128, 256)
 class Unsplittable(Exception):  # noqa: N818 -- a finding, turned into an error where it is told
     """The model's outputs on tiles are not those on the whole image, whatever the halo."""
 
-    def __init__(self, kind: str, axis: int, size: int = 0, side: int = 0) -> None:
+    def __init__(
+        self, kind: str, axis: int, size: int = 0, side: int = 0, *, align: int = 1
+    ) -> None:
         super().__init__(kind)
+        self.align = align
         self.kind = kind
         self.axis = axis
         self.size = size
@@ -117,13 +120,13 @@ def axis_of(
     try:
         view.whole(size)
     except Exception as error:
-        raise Unsplittable("remainder", sight.axis, size) from error
+        raise Unsplittable("remainder", sight.axis, length, align=sight.align) from error
     if size != sight.size and given is None:
         for near in (size // 4, size // 2):
             found = _difference_reaches(view, size, sight.scales, sight.align, near)
             pairs = zip(found, sight.scales, strict=True)
             if any(max(pair) >= scale * (size // 4) for pair, scale in pairs):
-                raise Unsplittable("remainder", sight.axis, size)
+                raise Unsplittable("remainder", sight.axis, length, align=sight.align)
             reaches = _larger(reaches, found)
     lengths = tuple(
         made + int(scale * (length - size))

@@ -103,6 +103,18 @@ def _span(axis: Axis, start: int, end: int) -> Span:
     return Span((start, end), read, tuple(outputs), crops)
 
 
+def widened(span: Span, axis: Axis) -> Span:
+    """Return the same tile with half as much more to read on every side as it answers for."""
+    more = max((span.core[1] - span.core[0]) // 2 // axis.align, 1) * axis.align
+    first = max(0, span.read[0] - more)
+    last = min(axis.length, span.read[1] + more)
+    crops = tuple(
+        (o0 - int(reach.scale * first), o1 - int(reach.scale * first))
+        for reach, (o0, o1) in zip(axis.reaches, span.outputs, strict=True)
+    )
+    return Span(span.core, (first, last), span.outputs, crops)
+
+
 def halo(axis: Axis) -> Range:
     """Return how many input pixels a tile inside the image reads beyond its core, at most."""
     step = [(reach, reach.scale * axis.align) for reach in axis.reaches]

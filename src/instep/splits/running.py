@@ -96,12 +96,12 @@ class Run:
 
     def __call__(self, group: Sequence[Place], grid: Grid) -> Any:
         """Run the model on some tiles of the same shape."""
-        return self._made([self.view.read(sample, grid.read(tile)) for sample, tile in group])
+        return self.made([self.view.read(sample, grid.read(tile)) for sample, tile in group])
 
     def start(self) -> Any:
         """Run the model on the first window of the first sample."""
         pairs = zip(self.view.patch, self.view.sizes, strict=True)
-        return self._made([self.view.read(0, tuple(slice(0, min(*pair)) for pair in pairs))])
+        return self.made([self.view.read(0, tuple(slice(0, min(*pair)) for pair in pairs))])
 
     def example(self) -> Tensor:
         """Return some of the image, from its corners and its middle, beside each other."""
@@ -127,7 +127,8 @@ class Run:
         tile = tile.to(self.device)
         return tile if self.prepare is None else self.prepare(tile)
 
-    def _made(self, read: Sequence[Tensor]) -> Any:
+    def made(self, read: Sequence[Tensor]) -> Any:
+        """Run the model on tiles that were read."""
         with torch.inference_mode():
             tiles = self._prepared(torch.stack(list(read)))
             result = self.model(tiles)

@@ -13,6 +13,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from instep.errors import InstepWarning, SplitError, four_lines
 from instep.splits.certificate import Certificate, certify, recalled
+from instep.splits.coupling import require_independent
 from instep.splits.grids import Blended, Exact, Grid, Uncut
 from instep.splits.micro import whole_number
 from instep.splits.running import Run, View
@@ -54,7 +55,7 @@ def stitch(
     overlap: for models that look at the whole image at once: windows of `patch` pixels that overlap
         by so many are blended, by weights that sum to one. Not equal to the whole image's output.
     blend: "linear" weights rise over the overlap, "gaussian" ones over half the window.
-    batch: how many tiles of the same shape are run together.
+    batch: how many tiles of the same shape are run together, if the model does not couple them.
     prepare: done to what was read, before the model: `lambda tile: tile.float() / 255`. It must not
         look at other pixels.
     out: where to write: a tensor, an array, or the path of a .npy file to make; by default a new
@@ -87,25 +88,30 @@ def stitch(
 
 
 def _begun(run: Run, overlap: Sequence[int], blend: Blend, out: Any) -> _Painting:
-    """Run the first window, which tells the scales of the outputs, and paint it."""
-    first = run.start()
+    """Run the first window, which tells the scales of the outputs; the last one if need be."""
     view = run.view
-    grid = Blended(view.sizes, view.patch, overlap, blend, list(tensors(first)))
-    painting = _Painting(run, grid, out)
-    painting.paint([(0, 0)], first)
-    return painting
+    made = {(0, 0): run.start()}
+    grid = Blended(view.sizes, view.patch, overlap, blend, list(tensors(made[0, 0])))
+    if grid.is_ragged:
+        # Whether a model rounds up or down where its stride does not fit, it tells only there.
+        last = (0, len(grid) - 1)
+        made[last] = run([last], grid)
+        grid.settle(list(tensors(made[last])))
+    return _Painting(run, grid, out, made)
 
 
 class _Painting:
     """The outputs, which are made with the first tile and painted tile by tile."""
 
-    def __init__(self, run: Run, grid: Grid, out: Any) -> None:
+    def __init__(
+        self, run: Run, grid: Grid, out: Any, made: dict[Place, Any] | None = None
+    ) -> None:
         self._run = run
+        self._made = made or {}
         self._grid = grid
         self._out = out
         self._canvases: list[Canvas] = []
         self._whole: Any = None
-        self._done: set[Place] = set()
 
     def paint(self, group: Sequence[Place], result: Any = None) -> None:
         """Run the model on some tiles, unless its result is there, and write what it makes."""
@@ -118,13 +124,16 @@ class _Painting:
         for output, (made, canvas) in enumerate(pairs):
             for row, (sample, tile) in enumerate(group):
                 self._write(canvas, output, made[row], sample, tile)
-        self._done.update(group)
 
     def finished(self, batch: int) -> Any:
         """Paint what is left and return the outputs, in the structure of the model's."""
         view, grid = self._run.view, self._grid
         places = [(sample, tile) for sample in range(view.samples) for tile in range(len(grid))]
-        left = [place for place in places if place not in self._done]
+        left = [place for place in places if place not in self._made]
+        if batch > 1 and len(places) > 1:
+            require_independent(self._run, grid, batch)
+        for place in list(self._made):
+            self.paint([place], self._made.pop(place))
         for group in _together(left, grid, view, batch):
             self.paint(group)
         for canvas in self._canvases:

@@ -101,6 +101,13 @@ class Subject:
             result = self.model(*images)
         return list(tensors(result))
 
+    def changes_buffers(self, images: Sequence[Tensor]) -> bool:
+        """Whether a forward leaves something behind that the next one may read."""
+        self.outputs(images)
+        return any(
+            not torch.equal(getattr(module, name), value) for module, name, value in self._buffers
+        )
+
     def stride(self, axis: int) -> int:
         """Return the least common multiple of the strides that modules say they have."""
         found = [1]
@@ -126,7 +133,7 @@ def _copy_of(model: nn.Module) -> nn.Module:
         raise SplitError(
             f"{type(inner).__name__} cannot be copied.",
             why=f"its reach is measured on a copy, and copying it fails: {error}",
-            fix="make it copyable (copy.deepcopy), or say halo= and align= yourself.",
+            fix="make it copyable (copy.deepcopy), or pass halo=0 for independent patches.",
             more="patches",
         ) from error
 

@@ -29,8 +29,7 @@ _MOST_ALIKE = 8
 """Things of one name after which the dead among them give theirs away."""
 _MOST_SETS = 1024
 """Sets of parameters that are looked up once; a job that draws them at random has many."""
-_FREE, _SHARE = 2.0, 0.02
-"""Seconds that every job may spend on looking for models, and the share of its time afterwards."""
+_FREE, _SHARE = 2.0, 0.02  # seconds of looking for models, and a share of the time afterwards
 
 
 @dataclass
@@ -42,6 +41,7 @@ class Held:
     optimizers: list[int] = field(default_factory=list)
     """Keys of optimizers: they get their names when they are first used, and not before."""
     weak: Any = None
+    is_trained: bool = False  # an optimizer that was used has it, or had it
 
     @property
     def parameter(self) -> Parameter | None:

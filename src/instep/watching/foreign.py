@@ -6,6 +6,7 @@ import weakref
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from instep.rules.reading import is_part
 from instep.watching.later import Later, sliced
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ class _Part:
         grad = None if parameter is None else parameter.grad
         if grad is None or self._grad is None or self._grad() is not grad:
             return False
-        return int(grad._version) == self._version + self.backwards  # noqa: SLF001
+        # Not every backward need reach it; a clear would be one change more.
+        return int(grad._version) <= self._version + self.backwards  # noqa: SLF001
 
 
 class Foreign:
@@ -61,16 +63,23 @@ class Foreign:
         self._parts: dict[str, _Part] = {}
         self._by_hand: set[str] = set()  # models whose parameters somebody else changes
         self._latest: Touched | None = None
+        self._reached: tuple[str, ...] = ()  # models of which the latest backward reached any
 
     def after_backward(self, touched: Touched, place: Place | None) -> None:
         """Take note of what a backward went into."""
         if not touched.foreign:
             return
-        for part in self._parts.values():
-            part.backwards += 1
-        if touched is self._latest:
+        if touched is not self._latest:
+            self._latest = touched
+            self._meet(touched, place)
             return
-        self._latest = touched
+        for model in self._reached:
+            part = self._parts.get(model)
+            if part is not None:
+                part.backwards += 1
+
+    def _meet(self, touched: Touched, place: Place | None) -> None:
+        """Take note of a backward that did not go where the latest one went."""
         found: dict[str, list[Held]] = {}
         for key in touched.keys:
             held = self._book.parameters.get(key)
@@ -78,8 +87,11 @@ class Foreign:
                 found.setdefault(held.model, []).append(held)
         for model, parameters in found.items():
             known = self._parts.get(model)
-            if model not in self._by_hand and (known is None or known.count < len(parameters)):
+            if known is not None and known.count >= len(parameters):
+                known.backwards += 1
+            elif model not in self._by_hand:
                 self._parts[model] = _Part(parameters, place)
+        self._reached = tuple(found)
 
     def after_step(self, *, is_due: bool) -> None:
         """See whether anybody holds or changes them after all; tell what is left."""
@@ -90,7 +102,7 @@ class Foreign:
         if is_due:
             for model, part in list(self._parts.items()):
                 self._look(model, part)
-            self._tell()
+                self._tell(model, part)
 
     def _look(self, model: str, part: _Part) -> None:
         parameter = part.sample.parameter
@@ -102,32 +114,45 @@ class Foreign:
             del self._parts[model]
             self._by_hand.add(model)
 
-    def _tell(self) -> None:
-        sure = [p for p in self._parts.values() if p.changed is not None and p.changed.is_here]
-        sure = [part for part in sure if part.changed and not part.changed.numbers[0]]
-        if not sure:
-            self._gauges.hide("foreign-gradients", None)
-            self._gauges.hide("foreign-backwards", None)
-            return
-        part = max(sure, key=lambda part: part.size)
+    def _tell(self, model: str, part: _Part) -> None:
+        is_sure = model in self._parts and part.changed is not None and part.changed.is_here
+        backwards = part.backwards if is_sure and part.grows() else 0
+        evaluated = self._evaluated(model, part) if is_sure else 0
         noun = "parameter" if part.count == 1 else "parameters"
-        subject = f"{part.count} {noun} of `{part.name}`"
-        self._gauges.show(
-            "foreign-gradients",
-            None,
-            float(part.size),
-            unit="bytes",
-            subject=subject,
-            place=part.place,
-        )
-        if part.grows():
-            backwards = float(part.backwards)
-            self._gauges.show("foreign-backwards", None, backwards, unit="backwards")
-        else:
-            self._gauges.hide("foreign-backwards", None)
+        for what, value, unit in (
+            ("gradients", part.size if is_sure else 0, "bytes"),
+            ("backwards", backwards, "backwards"),
+            ("evaluated", evaluated, "modules"),
+        ):
+            if not value:
+                self._gauges.hide(f"foreign-{what}", None, model)
+                continue
+            self._gauges.show(
+                f"foreign-{what}",
+                None,
+                float(value),
+                unit=unit,
+                subject=f"{part.count} {noun} of `{part.name}`",
+                place=part.place,
+                model=model,
+            )
+
+    def _evaluated(self, model: str, part: _Part) -> int:
+        """Return how many modules a part has, if all of them are in eval mode; else 0."""
+        weak = self._book.models.get(model)
+        found = None if weak is None else weak()
+        if found is None:
+            return 0
+        modules = list(found.modules())
+        if part.count < sum(1 for _ in found.parameters()):  # the others are somebody's
+            path = part.name.removeprefix(model).removeprefix(".")
+            below = [module for name, module in found.named_modules() if is_part(name, path)]
+            modules = below or modules
+        return 0 if any(module.training for module in modules) else len(modules)
 
     def _is_owned(self, held: Held) -> bool:
-        return any(True for _ in self._book.owners(held))
+        """Say whether an optimizer has it, or one that is gone has trained it."""
+        return held.is_trained or any(True for _ in self._book.owners(held))
 
 
 def _common(names: list[str]) -> str:

@@ -4,7 +4,8 @@ quantity              value                                              unit   
 gradients-missing     parameters that have not had a gradient so far     parameters   their names
 gradients-cut-off     those of them whose modules are called             parameters   their names
 foreign-gradients     bytes of gradients that no optimizer holds         bytes        of what
-foreign-backwards     backwards that have added to those, uncleared      backwards
+foreign-backwards     backwards that have added to those, uncleared      backwards    of what
+foreign-evaluated     modules of those, if all are in eval mode          modules      of what
 backwards-in-gradient backwards in an update since the last clear        backwards
 loss-scale            what a scaler multiplies losses by                 times        the scaler
 nonfinite-updates     updates made with gradients that were not finite   updates
@@ -27,15 +28,18 @@ if TYPE_CHECKING:
 
     from instep.trace import Place
 
+_Key = tuple[str, str | None, str | None]
+"""The quantity, and the optimizer or the model that it was measured on."""
+
 
 class Gauges:
     """The latest measurement of each quantity and optimizer."""
 
     def __init__(self) -> None:
-        self._shown: dict[tuple[str, str | None], Measured] = {}
+        self._shown: dict[_Key, Measured] = {}
         self.has_news = False
         """One is new since the rules have looked, or has doubled or halved."""
-        self._looked: dict[tuple[str, str | None], float] = {}  # values when the rules last looked
+        self._looked: dict[_Key, float] = {}  # values when the rules last looked
 
     def show(
         self,
@@ -46,18 +50,18 @@ class Gauges:
         unit: str | None = None,
         subject: str | None = None,
         place: Place | None = None,
+        model: str | None = None,
     ) -> None:
-        """Set a gauge; an optimizer of None: it concerns the whole job."""
+        """Set a gauge; an optimizer of None: it concerns the whole job, or one model of it."""
         owners = None if optimizer is None else (optimizer,)
-        self._shown[quantity, optimizer] = Measured(
-            owners, quantity, value, unit, subject, place=place
-        )
-        if not _is_near(self._looked.get((quantity, optimizer)), value):
+        key = (quantity, optimizer, model)
+        self._shown[key] = Measured(owners, quantity, value, unit, subject, place=place)
+        if not _is_near(self._looked.get(key), value):
             self.has_news = True
 
-    def hide(self, quantity: str, optimizer: str | None) -> None:
+    def hide(self, quantity: str, optimizer: str | None, model: str | None = None) -> None:
         """Take a gauge away: what it showed is over."""
-        self._shown.pop((quantity, optimizer), None)
+        self._shown.pop((quantity, optimizer, model), None)
 
     def looked(self) -> None:
         """Take note that the rules look."""

@@ -8,6 +8,7 @@ from time import thread_time
 from typing import TYPE_CHECKING
 
 from instep.rules.accumulation import size_of
+from instep.rules.finding import Severity
 from instep.rules.registry import watched
 from instep.rules.verdict import judge_all
 from instep.rules.view import View
@@ -71,7 +72,9 @@ class Judge:
                 self.findings[key] = finding
                 self.told(finding)
             elif key in self.findings:
-                self.findings[key] = finding  # with the latest numbers
+                was, self.findings[key] = self.findings[key], finding  # with the latest numbers
+                if finding.severity > was.severity:
+                    self.told(finding)
         for key in list(self._seen):
             if key not in found and key not in self.findings:
                 del self._seen[key]  # it was too early to say so
@@ -80,10 +83,14 @@ class Judge:
         self.spent += thread_time() - started
 
     def _withdraw(self, found: Collection[tuple[str, Place]]) -> None:
-        """Take back what was measured once and is over: a gradient came after all."""
+        """Take back what was measured once and is over, and notes that the end does not bear out.
+
+        A gradient came after all, or an optimizer for what was nobody's.
+        """
         measured = watched()
-        for key in list(self.findings):
-            if key[0] in measured and key not in found:
+        for key, finding in list(self.findings.items()):
+            is_brief = key[0] in measured or finding.severity is Severity.INFO
+            if is_brief and key not in found:
                 del self.findings[key]
 
 

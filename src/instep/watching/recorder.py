@@ -152,6 +152,8 @@ class Recorder:
 
     def _introduce_optimizer(self, id_: str, optimizer: Optimizer) -> None:
         held = self.book.of_optimizer(optimizer)
+        for each in held:
+            each.is_trained = True
         models = tuple(dict.fromkeys(h.model for h in held if h.model is not None))
         for model in models:
             found = self.book.models.get(model)
@@ -164,6 +166,8 @@ class Recorder:
         kind, groups = type(optimizer).__name__, len(optimizer.param_groups)
         inherits = made.inherits is not None and made.inherits.is_added_to()
         facts: dict[str, Fact] = {"inherits": True} if inherits else {}
+        if made.filled and not inherits:
+            facts["filled"] = True
         facts |= {"type": kind, "models": models, "groups": groups, "written": True}
         self.fact(id_, "optimizer", made.place, **facts)
         if made.filled:
