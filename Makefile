@@ -12,7 +12,7 @@ TRAINCHECK_READY := $(TRAINCHECK)/.ready
 export OMP_NUM_THREADS ?= 1
 
 .PHONY: help setup setup-bench demo docs test lint types unit fuzz test-gpu test-slow test-browser test-peers format \
-	bench-overhead bench-exactness bench-check bench-watch bench-splits clean
+	bench-overhead bench-exactness bench-check bench-watch bench-splits bench-gpu clean
 
 help:
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
