@@ -473,3 +473,15 @@ def test_an_empty_batch_updates_nothing():
         torch.randn(0, 3, 40, 40), lambda x: model(x).mean(), split=instep.Patches(16)
     )
     assert update.skipped == "empty"
+
+
+def test_a_path_too_weak_to_see_by_comparing_is_seen_by_its_reach():
+    model = Made(lambda m, x: m[0](x) + 1e-14 * m[1](x), conv(), conv(21))
+    certificate = instep.Patches(32).certify(torch.randn(1, 3, 100, 100), model)
+    assert {(r.left, r.right) for axis in certificate.axes for r in axis.reaches} == {(10, 10)}
+
+
+def test_randomness_that_is_no_dropout_module_is_refused():
+    model = Made(lambda m, x: functional.dropout(m[0](x), 0.1), conv())
+    with pytest.raises(SplitError, match="draws random numbers"):
+        instep.Patches(16).plan(torch.randn(1, 3, 40, 40), [model])

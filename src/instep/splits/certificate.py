@@ -151,9 +151,10 @@ def certify(
 
 
 def _exact(subject: Subject, lengths: Sequence[int | None]) -> Certificate:
-    side, axes = _axes(subject, lengths, None)
-    if probe.is_random(subject, side):
+    # First, because it would look like a dependence on the place.
+    if probe.is_random(subject, probe.side_that_runs(subject)):
         raise probe.Unsplittable("random", 0)
+    side, axes = _axes(subject, lengths, None)
     if subject.changes_buffers(subject.images([side] * subject.dims)):
         raise probe.Unsplittable("buffers", 0)
     proofs = prove(subject, axes, side)
