@@ -464,3 +464,13 @@ def test_random_models_are_run_together_as_before():
     with pytest.warns(InstepWarning, match="training mode"):
         found = instep.stitch(nn.Dropout(0.5), torch.ones(1, 1, 64, 64), 32, overlap=8, batch=4)
     assert found.shape == (1, 1, 64, 64)
+
+
+def test_a_model_that_was_changed_is_looked_at_again():
+    model = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 3, padding=1)).double().eval()
+    image = torch.randn(1, 1, 60, 50, dtype=torch.float64)
+    instep.stitch(model, image, patch=16)
+    model[0].dilation, model[0].padding = (5, 5), (5, 5)
+    model[0].forward = lambda x: torch.nn.functional.avg_pool2d(x, 9, 1, 4)
+    made = instep.stitch(model, image, patch=16)
+    assert torch.allclose(made, model(image), atol=1e-12)

@@ -19,7 +19,7 @@ from instep.splits.reach import Axis, halo
 from instep.splits.subject import Subject
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from torch import Tensor, nn
 
@@ -267,3 +267,17 @@ def recalled(known: Sequence[Certificate], lengths: Sequence[int | None]) -> Cer
     """Return a certificate for images of these lengths, if one that is known can be shifted."""
     moved = (shifted(certificate, lengths) for certificate in known)
     return next((certificate for certificate in moved if certificate is not None), None)
+
+
+def looks_of(model: nn.Module) -> Hashable:
+    """Return what tells a model that was changed since it was looked at: its parts and settings."""
+    parts = []
+    for name, module in model.named_modules():
+        plain = (
+            (key, value)
+            for key, value in vars(module).items()
+            if isinstance(value, str | int | float | tuple) and not key.startswith("_instep")
+        )
+        hooks = len(module._forward_hooks) + len(module._forward_pre_hooks)  # noqa: SLF001
+        parts.append((name, type(module), repr(sorted(plain)), hooks, "forward" in vars(module)))
+    return tuple(parts)

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
 from instep.errors import InstepWarning, SplitError, four_lines
-from instep.splits.certificate import Certificate, certify, recalled
+from instep.splits.certificate import Certificate, certify, looks_of, recalled
 from instep.splits.images import Images
 from instep.splits.micro import whole_number
 from instep.splits.mosaic import Mosaic
@@ -151,7 +151,7 @@ class Patches:
         if all(length is None for length in lengths) or not found.samples:
             return Certificate((None,) * found.dims, (), None, ())
         shapes = tuple((tuple(t.shape[1 : -found.dims]), t.dtype) for t in found.read)
-        known = self._known.setdefault(model, {}).setdefault((shapes, _looks_of(model)), [])
+        known = self._known.setdefault(model, {}).setdefault((shapes, looks_of(model)), [])
         before = recalled(known, lengths)
         if before is not None:
             return before
@@ -175,20 +175,6 @@ class Patches:
             )
             warnings.warn(text, InstepWarning, stacklevel=2)
         return certificate
-
-
-def _looks_of(model: nn.Module) -> Hashable:
-    """Return what tells a model that was changed since it was looked at: its parts and settings."""
-    parts = []
-    for name, module in model.named_modules():
-        plain = (
-            (key, value)
-            for key, value in vars(module).items()
-            if isinstance(value, str | int | float | tuple) and not key.startswith("_instep")
-        )
-        hooks = len(module._forward_hooks) + len(module._forward_pre_hooks)  # noqa: SLF001
-        parts.append((name, type(module), repr(sorted(plain)), hooks, "forward" in vars(module)))
-    return tuple(parts)
 
 
 def _independent(found: Images, patch: Sequence[int]) -> Certificate:

@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from instep.errors import InstepWarning, SplitError, four_lines
-from instep.splits.certificate import Certificate, certify, recalled
+from instep.splits.certificate import Certificate, certify, looks_of, recalled
 from instep.splits.coupling import require_independent
 from instep.splits.grids import Blended, Exact, Grid, Uncut
 from instep.splits.micro import whole_number
@@ -191,8 +191,7 @@ def _certificate(run: Run, halo: int | Literal["auto"], *, is_approximate: bool)
     lengths = [n if n > size else None for n, size in pairs]
     # Everything that says what the model does, as far as that can be said without running it.
     example = run.example()
-    says = (repr(model), tuple(module.training for module in model.modules()))
-    key = (*says, example.shape[1 : -len(lengths)], example.dtype, halo, is_approximate)
+    key = (looks_of(model), example.shape[1 : -len(lengths)], example.dtype, halo, is_approximate)
     known = _known.setdefault(model, {}).setdefault(key, [])
     certificate = recalled(known, lengths)
     if certificate is None:
