@@ -125,11 +125,12 @@ class Captures:
             if isinstance(known, Recording) and self._used < LONGEST:
                 self._replay(known, piece, window, lane)
                 continue
-            with piece.around():
+            is_warming_up = isinstance(known, int) and (known or len(self._known) < SHAPES)
+            with _uncached() if is_warming_up else contextlib.nullcontext(), piece.around():
                 result = loss_fn(piece.value)
             loss, items = read_result(result, piece.items)
             window.backward(loss, items=items, optimizer=name)
-            if isinstance(known, int) and (known or len(self._known) < SHAPES):
+            if isinstance(known, int) and is_warming_up:
                 self._known[key] = known + 1
 
     def _identity(self, function: Callable[[Any], Any]) -> Hashable:
@@ -167,18 +168,17 @@ class Captures:
         recording = Recording(piece, device)
         buffers = lane.buffers
         assert isinstance(buffers, FlatBuffers)  # noqa: S101 -- only flat lanes are captured
-        is_cached = torch.is_autocast_cache_enabled()
         torch.cuda.synchronize(device)
         before = buffers.reached
         buffers.forget_reached()
         buffers.begin()
         try:
-            # A cast that was cached before would not be part of the recording, and go stale.
-            torch.set_autocast_cache_enabled(False)
-            with torch.cuda.graph(recording.graph, pool=self._pool, stream=self._stream):
+            with (
+                _uncached(),
+                torch.cuda.graph(recording.graph, pool=self._pool, stream=self._stream),
+            ):
                 self._micro_step(recording, piece, lane, loss_fn)
         finally:
-            torch.set_autocast_cache_enabled(is_cached)
             buffers.end(added=True)
         recording.reached = buffers.reached
         buffers.reach(before)
@@ -228,6 +228,22 @@ class Captures:
                 more="fast",
             )
             warnings.warn(text, InstepWarning, stacklevel=4)
+
+
+@contextlib.contextmanager
+def _uncached() -> Iterator[None]:
+    """Let autocast cast a weight each time it is used.
+
+    A cast that was cached before would be no part of a recording, and go stale. Pieces that warm up
+    run the same way, because a compiled model is compiled anew when this setting changes, and
+    compiling cannot be recorded.
+    """
+    was_cached = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(was_cached)
 
 
 def _recover(device: torch.device) -> None:
