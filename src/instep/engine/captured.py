@@ -21,6 +21,9 @@ from instep.engine.declare import LOSS
 from instep.engine.flat_buffers import FlatBuffers
 from instep.engine.function import read_result
 from instep.errors import InstepWarning, four_lines
+from instep.fast.deferral import Stash, Survey, steps_for
+from instep.fast.operators import keeping
+from instep.splits.plan import Rows
 from instep.splits.tree import rebuild, renewed, tensors
 
 if TYPE_CHECKING:
@@ -60,20 +63,46 @@ class Recording:
         self.inputs.append(held)
         return held
 
-    def run(self, piece: Piece, unit: float) -> None:
+    def run(self, value: Any, unit: float) -> None:
         """Replay it on a piece of the same shape."""
-        torch._foreach_copy_(self.inputs, list(tensors(piece.value)))
+        if type(value) is Tensor:
+            self.inputs[0].copy_(value)
+        else:
+            torch._foreach_copy_(self.inputs, list(tensors(value)))
         if unit != self._unit:
             self.unit.fill_(unit)
             self._unit = unit
         self.graph.replay()
 
 
+class Series:
+    """The recordings of one shape: one, or a few that share the products of weight gradients."""
+
+    def __init__(self, members: list[Recording], stash: Stash) -> None:
+        self.members = members
+        self.position = 0
+        """How many of the last round were replayed."""
+        self._stash = stash
+
+    def next(self) -> Recording:
+        """Return the one to replay."""
+        found = self.members[self.position]
+        self.position = (self.position + 1) % len(self.members)
+        return found
+
+    def finish(self) -> None:
+        """Multiply what an unfinished round has left."""
+        if self.position:
+            self._stash.flush(self.position)
+            self.position = 0
+
+
 class Captures:
     """The recordings of one stepper's function style."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, Recording | int | None] = {}
+        self._known: dict[Hashable, Series | int | None] = {}
+        self._surveys: dict[Hashable, Survey] = {}
         # Identities are of living objects only.
         self._held: list[object] = []
         self._functions: set[Hashable] = set()
@@ -83,6 +112,9 @@ class Captures:
         self._place = torch.empty(0)
         self._cells: list[tuple[Tensor, ...]] = []
         self._used = 0
+        self._ready: frozenset[int] | None = None
+        """What the last replay has reached, with nothing else since; backwards weigh `_unit`."""
+        self._unit = 0.0
         self._is_told = False
 
     @contextlib.contextmanager
@@ -115,23 +147,48 @@ class Captures:
     ) -> None:
         """Run every piece of a plan through an open window, replaying what is recorded."""
         self._used = 0
+        self._ready = None
+        used: set[Series] = set()
+        for known in self._known.values():
+            if isinstance(known, Series):  # a window that was given up has left its rows here
+                known.position = 0
         function = self._identity(loss_fn)
+        # Rows of one tensor differ in their number alone, so that their shape is asked for once.
+        shapes: dict[int | None, Hashable | None] = {}
         for piece in plan:
             lane.choose_reference(LOSS, piece.items)
-            key = _shape_of(piece, function)
+            key = shapes.get(piece.items) if type(piece.value) is Tensor else None
+            if key is None:
+                key = _shape_of(piece, function)
+                if isinstance(plan, Rows):
+                    shapes[piece.items] = key
             known = None if key is None else self._known.get(key, 0)
             if isinstance(known, int) and known >= WARM_UP:
-                known = self._recorded(key, piece, lane, loss_fn)
-            if isinstance(known, Recording) and self._used < LONGEST:
-                self._replay(known, piece, window, lane)
+                known = self._recorded(key, piece, lane, loss_fn, pieces=len(plan))
+            if isinstance(known, Series) and self._used < LONGEST:
+                used.add(known)
+                self._replay(known.next(), piece, window, lane)
                 continue
-            is_warming_up = isinstance(known, int) and (known or len(self._known) < SHAPES)
-            with _uncached() if is_warming_up else contextlib.nullcontext(), piece.around():
-                result = loss_fn(piece.value)
-            loss, items = read_result(result, piece.items)
-            window.backward(loss, items=items, optimizer=name)
-            if isinstance(known, int) and is_warming_up:
-                self._known[key] = known + 1
+            self._ready = None
+            is_new = isinstance(known, int) and (known or len(self._known) < SHAPES)
+            with self._warming_up(key) if is_new else contextlib.nullcontext():
+                with piece.around():
+                    result = loss_fn(piece.value)
+                loss, items = read_result(result, piece.items)
+                window.backward(loss, items=items, optimizer=name)
+        for series in used:
+            series.finish()
+        lane.buffers.seal()
+
+    @contextlib.contextmanager
+    def _warming_up(self, key: Hashable) -> Iterator[None]:
+        """Run a piece as it will be recorded, and look at what could be deferred then."""
+        survey = self._surveys[key] = Survey()
+        with _uncached(), keeping(survey):
+            yield
+        known = self._known.get(key, 0)
+        if isinstance(known, int):
+            self._known[key] = known + 1
 
     def _identity(self, function: Callable[[Any], Any]) -> Hashable:
         """Tell a function that is written anew in each step (a lambda) from another one."""
@@ -147,16 +204,30 @@ class Captures:
         return key
 
     def _recorded(
-        self, key: Hashable, piece: Piece, lane: Lane, loss_fn: Callable[[Any], Any]
-    ) -> Recording | None:
+        self,
+        key: Hashable,
+        piece: Piece,
+        lane: Lane,
+        loss_fn: Callable[[Any], Any],
+        *,
+        pieces: int,
+    ) -> Series | None:
+        stash = Stash(steps_for(self._surveys.pop(key).calls, pieces))
+        recordings = []
         try:
-            made = self._record(piece, lane, loss_fn)
+            for step in range(stash.steps):
+                stash.begin(step)
+                with keeping(stash):
+                    recordings.append(self._record(piece, lane, loss_fn))
+                if recordings[-1].reached == recordings[0].reached:
+                    recordings[-1].reached = recordings[0].reached
+                stash.end()
         except (RuntimeError, _Unrecordable) as error:
             self._known[key] = None
             _recover(next(tensors(piece.value)).device)
             self._tell(error)
             return None
-        self._known[key] = made
+        made = self._known[key] = Series(recordings, stash)
         return made
 
     def _record(self, piece: Piece, lane: Lane, loss_fn: Callable[[Any], Any]) -> Recording:
@@ -202,16 +273,20 @@ class Captures:
             backward([loss], [seed], retain_graph=False, inputs=lane.reachable())
 
     def _replay(self, recording: Recording, piece: Piece, window: Window, lane: Lane) -> None:
-        lane.buffers.require_untouched()
         if not self._used:
             self._place.zero_()
+        if recording.reached is not self._ready:
+            # Nothing of the user's runs between two replays: what is looked at here stays so.
+            lane.buffers.require_untouched()
+            if isinstance(lane.buffers, FlatBuffers):
+                lane.buffers.reach(recording.reached)
+            self._unit = lane.unit(LOSS)
+            self._ready = recording.reached
         if self._used == len(self._cells):
             self._cells.append(self._rows[self._used].unbind())
         loss, count = self._cells[self._used]
         self._used += 1
-        recording.run(piece, lane.unit(LOSS))
-        if isinstance(lane.buffers, FlatBuffers):
-            lane.buffers.reach(recording.reached)
+        recording.run(piece.value, self._unit)
         items = count if isinstance(recording.items, Tensor) else recording.items
         window.replayed(lane, loss, items)
 
@@ -261,11 +336,8 @@ def _value_of(value: object) -> Hashable:
 
 def _shape_of(piece: Piece, function: Hashable) -> Hashable | None:
     """Return what must be the same for a recording to fit; None if it cannot be recorded."""
-    value = piece.value
-    if type(value) is Tensor:  # what most pieces are, and asked once per micro-batch
-        if not value.is_cuda or value.requires_grad:
-            return None
-        return (function, value.shape, value.stride(), value.dtype, value.device, piece.items)
+    if piece.likeness is None:
+        return None
     found = []
     for tensor in tensors(piece.value):
         if not tensor.is_cuda or tensor.requires_grad:
@@ -273,4 +345,4 @@ def _shape_of(piece: Piece, function: Hashable) -> Hashable | None:
         found.append((tensor.shape, tensor.stride(), tensor.dtype, tensor.device))
     others: list[Hashable] = []
     rebuild(piece.value, lambda v: others.append(repr(v)) if not isinstance(v, Tensor) else None)
-    return (function, tuple(found), tuple(others), piece.items) if found else None
+    return (function, piece.likeness, tuple(found), tuple(others), piece.items) if found else None

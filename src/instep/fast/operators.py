@@ -8,15 +8,16 @@ window's close reads what is in a slot, so no compiler has to know of it.
 from __future__ import annotations
 
 # ruff: noqa: FBT001, FBT003, PLR0917 -- operators and autograd functions are called by position
+import contextlib
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 class Slot(NamedTuple):
@@ -45,6 +46,35 @@ def fill(number: int, slot: Slot | None) -> None:
         _slots[number] = slot
 
 
+class Keeper(Protocol):
+    """Something that takes the rows of a weight's gradient instead of having them multiplied."""
+
+    def take(self, number: int, rows: Tensor, columns: Tensor) -> bool:
+        """Take them, or not."""
+
+
+_keepers: list[Keeper] = []
+
+
+@contextlib.contextmanager
+def keeping(keeper: Keeper) -> Iterator[None]:
+    """Offer the rows of every linear layer's backward to a keeper."""
+    _keepers.append(keeper)
+    try:
+        yield
+    finally:
+        _keepers.pop()
+
+
+def add_product(number: int, rows: Tensor, columns: Tensor) -> None:
+    """Add the weight's gradient to its slot."""
+    into = _slots[number].gradient
+    if into.is_cuda:
+        torch.ops.aten.addmm.dtype_out(into, rows.t(), columns, torch.float32, out=into)
+    else:
+        into.addmm_(rows.t().to(into.dtype), columns.to(into.dtype))
+
+
 _anchors: dict[torch.device, Tensor] = {}
 
 
@@ -68,14 +98,10 @@ def _linear_backward(
     given: Tensor, x: Tensor, narrow: Tensor, slot: int, bias_slot: int, below: bool
 ) -> Tensor:
     """Add the gradients of weight and bias to their slots; return the input's, or nothing."""
-    weight = _slots[slot]
-    rows, into = given.reshape(-1, given.shape[-1]), weight.gradient
-    columns = x.reshape(-1, x.shape[-1])
-    if into.is_cuda:
-        torch.ops.aten.addmm.dtype_out(into, rows.t(), columns, torch.float32, out=into)
-    else:
-        into.addmm_(rows.t().to(into.dtype), columns.to(into.dtype))
-    weight.reached()
+    rows, columns = given.reshape(-1, given.shape[-1]), x.reshape(-1, x.shape[-1])
+    if not _keepers or not _keepers[-1].take(slot, rows, columns):
+        add_product(slot, rows, columns)
+    _slots[slot].reached()
     if bias_slot != NOWHERE:
         bias = _slots[bias_slot]
         bias.gradient.add_(rows.sum(0, dtype=bias.gradient.dtype))
