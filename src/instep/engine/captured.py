@@ -20,16 +20,18 @@ from instep.engine.autograd import backward
 from instep.engine.declare import LOSS
 from instep.engine.flat_buffers import FlatBuffers
 from instep.engine.function import read_result
+from instep.engine.recordings import Recording, Series
+from instep.engine.sources import source_of
 from instep.errors import InstepWarning, four_lines
 from instep.fast.deferral import Stash, Survey, steps_for
 from instep.fast.operators import keeping
-from instep.splits.plan import Rows
-from instep.splits.tree import rebuild, renewed, tensors
+from instep.splits.tree import tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
     from instep.engine.lane import Lane
+    from instep.engine.sources import Inputs, Source
     from instep.engine.window import Window
     from instep.splits.plan import Piece, Plan
 
@@ -43,58 +45,6 @@ LONGEST = 4096
 
 class _Unrecordable(Exception):  # noqa: N818 -- caught a few lines below where it is raised
     """Something that runs, but not as a recording."""
-
-
-class Recording:
-    """One micro-step of one shape: where its inputs are put, and how its backward is weighed."""
-
-    def __init__(self, piece: Piece, device: torch.device) -> None:
-        self.inputs: list[Tensor] = []
-        self.graph = torch.cuda.CUDAGraph()
-        self.unit = torch.zeros((), dtype=torch.float64, device=device)
-        """What one item weighs."""
-        self.items: Any = 0
-        self.reached: frozenset[int] = frozenset()
-        self.value = renewed(piece.value, self._hold)
-        self._unit: float | None = None
-
-    def _hold(self, _: int, tensor: Tensor) -> Tensor:
-        held = tensor.clone(memory_format=torch.preserve_format)
-        self.inputs.append(held)
-        return held
-
-    def run(self, value: Any, unit: float) -> None:
-        """Replay it on a piece of the same shape."""
-        if type(value) is Tensor:
-            self.inputs[0].copy_(value)
-        else:
-            torch._foreach_copy_(self.inputs, list(tensors(value)))
-        if unit != self._unit:
-            self.unit.fill_(unit)
-            self._unit = unit
-        self.graph.replay()
-
-
-class Series:
-    """The recordings of one shape: one, or a few that share the products of weight gradients."""
-
-    def __init__(self, members: list[Recording], stash: Stash) -> None:
-        self.members = members
-        self.position = 0
-        """How many of the last round were replayed."""
-        self._stash = stash
-
-    def next(self) -> Recording:
-        """Return the one to replay."""
-        found = self.members[self.position]
-        self.position = (self.position + 1) % len(self.members)
-        return found
-
-    def finish(self) -> None:
-        """Multiply what an unfinished round has left."""
-        if self.position:
-            self._stash.flush(self.position)
-            self.position = 0
 
 
 class Captures:
@@ -112,6 +62,7 @@ class Captures:
         self._place = torch.empty(0)
         self._cells: list[tuple[Tensor, ...]] = []
         self._used = 0
+        self._begun: set[Series] = set()
         self._ready: frozenset[int] | None = None
         """What the last replay has reached, with nothing else since; backwards weigh `_unit`."""
         self._unit = 0.0
@@ -148,35 +99,29 @@ class Captures:
         """Run every piece of a plan through an open window, replaying what is recorded."""
         self._used = 0
         self._ready = None
-        used: set[Series] = set()
-        for known in self._known.values():
-            if isinstance(known, Series):  # a window that was given up has left its rows here
-                known.position = 0
-        function = self._identity(loss_fn)
-        # Rows of one tensor differ in their number alone, so that their shape is asked for once.
-        shapes: dict[int | None, Hashable | None] = {}
-        for piece in plan:
-            lane.choose_reference(LOSS, piece.items)
-            key = shapes.get(piece.items) if type(piece.value) is Tensor else None
-            if key is None:
-                key = _shape_of(piece, function)
-                if isinstance(plan, Rows):
-                    shapes[piece.items] = key
+        self._begun = set()
+        source = source_of(plan, self._identity(loss_fn))
+        for given in source:
+            lane.choose_reference(LOSS, source.items(given))
+            key = source.key(given)
             known = None if key is None else self._known.get(key, 0)
             if isinstance(known, int) and known >= WARM_UP:
-                known = self._recorded(key, piece, lane, loss_fn, pieces=len(plan))
+                known = self._recorded(key, source, given, lane, loss_fn, pieces=len(plan))
             if isinstance(known, Series) and self._used < LONGEST:
-                used.add(known)
-                self._replay(known.next(), piece, window, lane)
+                if known not in self._begun:
+                    self._begun.add(known)
+                    known.begin(source.batch)
+                self._replay(known.next(), source.handed(given), window, lane)
                 continue
             self._ready = None
             is_new = isinstance(known, int) and (known or len(self._known) < SHAPES)
+            piece = source.piece(given)
             with self._warming_up(key) if is_new else contextlib.nullcontext():
                 with piece.around():
                     result = loss_fn(piece.value)
                 loss, items = read_result(result, piece.items)
                 window.backward(loss, items=items, optimizer=name)
-        for series in used:
+        for series in self._begun:
             series.finish()
         lane.buffers.seal()
 
@@ -206,22 +151,24 @@ class Captures:
     def _recorded(
         self,
         key: Hashable,
-        piece: Piece,
+        source: Source,
+        given: Any,
         lane: Lane,
         loss_fn: Callable[[Any], Any],
         *,
         pieces: int,
     ) -> Series | None:
         stash = Stash(steps_for(self._surveys.pop(key).calls, pieces))
-        recordings = []
+        piece, inputs = source.piece(given), source.inputs(given)
+        recordings: list[Recording] = []
         try:
             for step in range(stash.steps):
                 stash.begin(step)
                 with keeping(stash):
-                    recordings.append(self._record(piece, lane, loss_fn))
+                    recordings.append(self._record(piece, inputs, lane, loss_fn))
+                stash.end()
                 if recordings[-1].reached == recordings[0].reached:
                     recordings[-1].reached = recordings[0].reached
-                stash.end()
         except (RuntimeError, _Unrecordable) as error:
             self._known[key] = None
             _recover(next(tensors(piece.value)).device)
@@ -230,13 +177,15 @@ class Captures:
         made = self._known[key] = Series(recordings, stash)
         return made
 
-    def _record(self, piece: Piece, lane: Lane, loss_fn: Callable[[Any], Any]) -> Recording:
+    def _record(
+        self, piece: Piece, inputs: Inputs, lane: Lane, loss_fn: Callable[[Any], Any]
+    ) -> Recording:
         device = next(tensors(piece.value)).device
         if self._pool is None:
             self._rows = torch.zeros(LONGEST, 2, dtype=torch.float64, device=device)
             self._place = torch.zeros(1, dtype=torch.long, device=device)
             self._pool = torch.cuda.graph_pool_handle()
-        recording = Recording(piece, device)
+        recording = Recording(inputs, device)
         buffers = lane.buffers
         assert isinstance(buffers, FlatBuffers)  # noqa: S101 -- only flat lanes are captured
         torch.cuda.synchronize(device)
@@ -259,7 +208,7 @@ class Captures:
         self, recording: Recording, piece: Piece, lane: Lane, loss_fn: Callable[[Any], Any]
     ) -> None:
         with piece.around():
-            result = loss_fn(recording.value)
+            result = loss_fn(recording.inputs.take())
         loss, items = read_result(result, piece.items)
         if not isinstance(loss, Tensor) or loss.dim():
             what = "a loss of several terms, or that is no scalar, is not recorded."
@@ -271,8 +220,9 @@ class Captures:
         seed = (recording.unit * count).to(loss.dtype)
         with torch.autocast(loss.device.type, enabled=False):
             backward([loss], [seed], retain_graph=False, inputs=lane.reachable())
+        recording.inputs.advance()
 
-    def _replay(self, recording: Recording, piece: Piece, window: Window, lane: Lane) -> None:
+    def _replay(self, recording: Recording, given: Any, window: Window, lane: Lane) -> None:
         if not self._used:
             self._place.zero_()
         if recording.reached is not self._ready:
@@ -286,7 +236,7 @@ class Captures:
             self._cells.append(self._rows[self._used].unbind())
         loss, count = self._cells[self._used]
         self._used += 1
-        recording.run(piece.value, self._unit)
+        recording.run(given, self._unit)
         items = count if isinstance(recording.items, Tensor) else recording.items
         window.replayed(lane, loss, items)
 
@@ -332,17 +282,3 @@ def _value_of(value: object) -> Hashable:
     if value is None or isinstance(value, str | bytes | int | float | bool):
         return (type(value), value)
     return id(value)
-
-
-def _shape_of(piece: Piece, function: Hashable) -> Hashable | None:
-    """Return what must be the same for a recording to fit; None if it cannot be recorded."""
-    if piece.likeness is None:
-        return None
-    found = []
-    for tensor in tensors(piece.value):
-        if not tensor.is_cuda or tensor.requires_grad:
-            return None
-        found.append((tensor.shape, tensor.stride(), tensor.dtype, tensor.device))
-    others: list[Hashable] = []
-    rebuild(piece.value, lambda v: others.append(repr(v)) if not isinstance(v, Tensor) else None)
-    return (function, piece.likeness, tuple(found), tuple(others), piece.items) if found else None
