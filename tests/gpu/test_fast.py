@@ -141,3 +141,26 @@ def test_a_ninth_shape_runs_as_usual() -> None:
         portable.step(x, lambda piece: reference(piece).square().mean(), split=rows)
     found, expected = ([p.detach() for p in m.parameters()] for m in (model, reference))
     assert relative_error(found, expected) < 1e-5
+
+
+def test_in_fp32_a_captured_window_has_the_portable_gradient(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
+    gradients, kinds = [], []
+    for options in ({}, FAST):
+        model, trace = net(), instep.Trace()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        stepper = instep.Stepper(model, optimizer, keep_grads=True, trace=trace, **options)
+        for x, y in batches():
+            stepper.step(
+                (x, y),
+                lambda piece, model=model: functional.cross_entropy(
+                    model(piece[0]).flatten(0, 1), piece[1].flatten(), ignore_index=IGNORED
+                ),
+                split=2,
+            )
+        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+        kinds.append([type(event).__name__ for event in trace])
+    assert relative_error(gradients[1], gradients[0]) < 1e-6
+    assert kinds[0] == kinds[1]
