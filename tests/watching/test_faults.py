@@ -8,9 +8,12 @@ from torch import nn
 
 import instep
 from instep.watching import job as job_module
+from instep.watching.backwards import Backwards
 from instep.watching.book import Book
+from instep.watching.clearing import Clearing
 from instep.watching.judging import Judge
 from instep.watching.losses import Losses
+from instep.watching.models import Models
 from instep.watching.recorder import Recorder
 from instep.watching.samples import Sampler
 from instep.watching.stream import Stream
@@ -54,7 +57,7 @@ def train() -> list[torch.Tensor]:
 
 PARTS = [
     (owner, name)
-    for owner in (Recorder, Sampler, Losses, Book, Judge, Stream, Witnesses, Voice)
+    for owner in (Recorder, Backwards, Clearing, Models, Sampler, Losses, Book, Judge, Stream, Witnesses, Voice)
     for name, value in vars(owner).items()
     if callable(value) and not name.startswith("__")
 ]

@@ -25,7 +25,7 @@ _CLOSELY = 512
 """Backwards that are read closely at the beginning, and after each one that was not alone in its
 window: how many items a loss has, and whether it compares them, matters where several are summed.
 """
-_OURS = 3
+_OURS = 2
 """Frames of the watcher between a backward and what is told of it."""
 
 _Before = tuple[graph.Reading, str | None]
@@ -44,10 +44,14 @@ class _Told(NamedTuple):
     event: Event
     names: tuple[str, ...]
     """Of the optimizers whose gradients it added to; "": some are of none."""
+    once: dict[tuple[tuple[int, ...], Place | None], int]
+    """What is counted of it: to copy this takes less time than to look its keys up."""
 
     def is_again(self, touched: Touched, reading: graph.Reading, scaler: str | None) -> bool:
         """Say whether another one at the same line is the same but for its number of items."""
         was = self.reading
+        if reading.items is None and was == reading:
+            return self.touched is touched and self.scaler == scaler
         return (
             self.touched is touched
             and self.scaler == scaler
@@ -65,7 +69,8 @@ class Backwards:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._closely = _CLOSELY
-        self._added = False  # one since the latest step or clear
+        self.added = False
+        """One has, since the latest step or clear."""
         self._latest: dict[int, _Told] = {}  # by the id of the line's place
 
     def forget(self) -> None:
@@ -74,7 +79,7 @@ class Backwards:
 
     def window_closed(self) -> None:
         """Take note of a step or a clear."""
-        self._added = False
+        self.added = False
         self._recorder.losses.window_closed()
 
     def before(self, root: Any) -> _Before | None:
@@ -89,7 +94,7 @@ class Backwards:
             marked = recorder.scaled.get(id(root))
             if marked is not None and marked[0]() is root:
                 _, scaler, loss = marked
-        if self._added:
+        if self.added:
             self._closely = _CLOSELY
         self._closely = left = self._closely - 1
         reading = graph.read_from(node, scaled=scaler is not None, closely=left >= 0)
@@ -105,7 +110,7 @@ class Backwards:
         if not grown:
             return
         book.grown.clear()
-        self._added = True
+        self.added = True
         touched = book.touched(tuple(map(id, grown)), grown)
         recorder.witnesses.added(touched)
         place = here(recorder.skip, _OURS)
@@ -123,7 +128,7 @@ class Backwards:
         for name in told.names:
             since = recorder.since.get(name)
             if since is None:
-                recorder.since[name] = {(touched.keys, place): 1}
+                recorder.since[name] = told.once.copy()
             else:
                 key = (touched.keys if len(since) < _MOST_SINCE else (), place)
                 since[key] = since.get(key, 0) + 1
@@ -167,6 +172,7 @@ class Backwards:
         # Without its items: they may be a tensor, and nobody asks for them again.
         known = reading._replace(items=None)
         ragged = losses.is_ragged(loss)
-        told = _Told(place, touched, known, scaler, loss, ragged, event, names)
+        once = {(touched.keys, place): 1}
+        told = _Told(place, touched, known, scaler, loss, ragged, event, names, once)
         self._latest[id(place)] = told
         return told

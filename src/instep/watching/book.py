@@ -110,6 +110,8 @@ class Book:
         self._cores: dict[int, tuple[Any, Any]] = {}
         self._touched: dict[tuple[int, ...], Touched] = {}
         self._covered: dict[tuple[int, ...], Covered] = {}
+        self.changes = 0
+        """How often what was looked up was dropped."""
         self._handles: list[Any] = []
         self.fresh: deque[Any] = deque()
         """Models that were taken and that nobody has hooked yet."""
@@ -372,6 +374,7 @@ class Book:
 
     def _changed(self) -> None:
         """Drop what was looked up: there is something new."""
+        self.changes += 1
         self._touched.clear()
         self._covered.clear()
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
-
-import torch
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from instep.trace import (
     WEIGHTS_MOVED,
@@ -24,6 +21,7 @@ from instep.trace import (
     here,
 )
 from instep.watching.backwards import Backwards
+from instep.watching.clearing import Clearing
 from instep.watching.facts import Few
 from instep.watching.feeds import Feeds
 from instep.watching.horizons import is_outlived
@@ -35,18 +33,21 @@ from instep.watching.witness import Witnesses
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from torch.nn import Module, Parameter
+    from torch.nn import Parameter
     from torch.optim import Optimizer
 
     from instep.trace import Event, Fact, Place
-    from instep.watching.book import Book, Covered, Touched
+    from instep.watching.book import Book, Touched
     from instep.watching.samples import Sampler
     from instep.watching.series import Series
     from instep.watching.stream import Stream
 
-_TORCH = (str(Path(torch.__file__).parent) + "/",)
-_IN_A_CLEAR, _IN_A_STEP = 4, 3
+_IN_A_STEP = 3
 """Frames of the watcher between what torch calls and what tells of it."""
+_MOST_LINES = 1024
+
+_Step: TypeAlias = "tuple[str, Place | None, str | None, Any, bool]"
+"""Whose, where, by which scaler, why it was skipped, whether it had a closure."""
 
 
 class Recorder:
@@ -55,6 +56,7 @@ class Recorder:
     def __init__(self, book: Book, stream: Stream, series: Series, sampler: Sampler) -> None:
         self.book = book
         self.skip = book.skip
+        self._grown = book.grown
         self.stream = stream
         self.series = series
         self._opened = series.opened
@@ -64,10 +66,12 @@ class Recorder:
         self.turned: Callable[[bool], None] = lambda _: None
         """Called after every step, with whether it brought something new."""
         self._events: dict[tuple[Any, ...], Event] = {}
+        self._steps: dict[int, tuple[_Step, Event]] = {}  # the latest, by the id of its place
         self.facts: dict[str, dict[str, Fact]] = {}
         """By id: what was told of it."""
         self.losses = Losses(self)
         self.backwards = Backwards(self)
+        self.clearing = Clearing(self)
         self.feeds = Feeds(self)
         self._introduced: Touched | None = None  # the latest
         self.since: dict[str, dict[tuple[tuple[int, ...], Place | None], int]] = {}
@@ -95,15 +99,21 @@ class Recorder:
         self.clears.pop(id_, None)
         self._introduced = None
         self.backwards.forget()
+        self.clearing.forget()
         self.witnesses.forget(id_)
         self.sampler.forget(id_)
 
     def add(self, key: tuple[Any, ...], make: Callable[[], Event]) -> Event:
         """Tell an event: the one of this key, which is made the first time."""
+        event = self.made(key, make)
+        self.tell(event)
+        return event
+
+    def made(self, key: tuple[Any, ...], make: Callable[[], Event]) -> Event:
+        """Return the event of a key, which is made the first time."""
         event = self._events.get(key)
         if event is None:
             event = self._events[key] = make()
-        self.tell(event)
         return event
 
     def tell(self, event: Event) -> None:
@@ -111,8 +121,9 @@ class Recorder:
         if self.feeds.ending:
             self.feeds.settle()
         self.stream.add(event)
-        self._opened.append((perf_counter(), event))  # as `series.moment` does it
-        if len(self._opened) >= MOST_OPENED:
+        opened = self._opened
+        opened.append((perf_counter(), event))  # as `series.moment` does it
+        if len(opened) >= MOST_OPENED:
             self.series.sort()
 
     def fact(self, id_: str, role: Any, place: Place | None = None, **facts: Fact) -> None:
@@ -176,45 +187,7 @@ class Recorder:
                 return
             self.add(("edited", id_), lambda: GradEdited((id_,)))
 
-    def zeroed(self, optimizer: Optimizer, *, set_to_none: bool) -> None:
-        """Tell of gradients that an optimizer cleared."""
-        self.optimizer(optimizer)
-        groups = optimizer.param_groups
-        covered = self.book.covered(
-            (id(optimizer),), lambda: (p for group in groups for p in group["params"])
-        )
-        self._tell_clear(covered, None, set_to_none=set_to_none)
-
-    def model_zeroed(self, model: Module, *, set_to_none: bool) -> None:
-        """Tell of gradients that a model cleared."""
-        parameters = list(model.parameters())
-        covered = self.book.covered(tuple(map(id, parameters)), lambda: parameters)
-        self._cleared("")
-        self._tell_clear(covered, self.book.model_of(model), set_to_none=set_to_none)
-
-    def _tell_clear(self, covered: Covered, target: str | None, *, set_to_none: bool) -> None:
-        """Tell of gradients that were cleared, to every optimizer that holds any of them."""
-        place = here(self.skip, _IN_A_CLEAR)
-        if target is not None and here(_TORCH) is not place:
-            place = None  # a framework did it by itself: no line of the user's would change that
-        for names, complete in ((covered.whole, True), (covered.partly, False)):
-            if not names:
-                continue
-            for name in names:
-                self._cleared(name)
-            if not self._is_within(names, "zero_grad"):
-                self.add(
-                    ("zero", names, target, place, set_to_none, complete),
-                    lambda names=names, complete=complete: Zero(  # type: ignore[misc]
-                        names,
-                        target=target,
-                        set_to_none=set_to_none,
-                        complete=complete,
-                        place=place,
-                    ),
-                )
-
-    def _is_within(self, optimizers: tuple[str, ...], what: str) -> bool:
+    def is_within(self, optimizers: tuple[str, ...], what: str) -> bool:
         """Say whether this happens in the middle of a backward: then windows cannot be told."""
         if self.is_going_back:
             self.opaque(optimizers, f"{what} in a backward")
@@ -222,14 +195,15 @@ class Recorder:
 
     def noticed(self, *, goes_back: bool = False) -> None:
         """Tell what was done to gradients since the last event, by hand or out of sight."""
-        if self.book.grown:
+        if self._grown:
             # A backward that nobody has told of.
             grown = tuple(self.book.grown)
             self.book.grown.clear()
             touched = self.book.touched(tuple(map(id, grown)), grown)
             if touched.optimizers:
                 self.opaque(touched.optimizers, "a backward that is compiled, or not over yet")
-        for id_, change in self.witnesses.changes(goes_back=goes_back):
+        changes = self.witnesses.changes(goes_back=goes_back)
+        for id_, change in changes:
             if change == "weights":
                 self.opaque((id_,), WEIGHTS_MOVED)
             elif change == "edited":
@@ -262,12 +236,6 @@ class Recorder:
             if model is not None and model() is not None:
                 self.models.introduce(name, model())
 
-    def _cleared(self, optimizer: str) -> None:
-        self.witnesses.cleared(optimizer)
-        self.backwards.window_closed()  # what is cleared is in no window with what follows
-        self.clears[optimizer] += 1
-        self.since.pop(optimizer, None)
-
     # Updates
 
     def clipped(self, parameters: Sequence[Parameter], by: Any, limit: float, norm: Any) -> None:
@@ -299,18 +267,32 @@ class Recorder:
         id_ = id_ or self.optimizer(optimizer)
         self.witnesses.stepped(id_)
         self.fresh[id_] = 0
-        self.backwards.window_closed()
-        if self._is_within((id_,), "step"):
+        if self.backwards.added:
+            self.backwards.window_closed()
+        if self.is_going_back and self.is_within((id_,), "step"):
             self.series.updated(id_, skipped)
             return
-        self.add(
-            ("step", id_, place, scaler, skipped, closure),
-            lambda: Step(id_, skipped=skipped, scaler=scaler, closure=closure, place=place),
-        )
+        step = (id_, place, scaler, skipped, closure)
+        told = self._steps.get(id(place))
+        if told is not None and told[0] == step:
+            self.tell(told[1])
+        else:
+            self._tell_step(step)
         self.series.updated(id_, skipped)
         if skipped is None:
             self.sampler.after_step(optimizer, id_, place)
         self.turned(self.stream.turn())
+
+    def _tell_step(self, step: _Step) -> None:
+        """Tell of a step that is not the same as the latest of its line."""
+        id_, place, scaler, skipped, closure = step
+        event = self.add(
+            ("step", *step),
+            lambda: Step(id_, skipped=skipped, scaler=scaler, closure=closure, place=place),
+        )
+        if len(self._steps) >= _MOST_LINES:
+            self._steps.clear()
+        self._steps[id(place)] = (step, event)
 
     def scaler(self, scaler: Any) -> str:
         """Return the id of a scaler, and introduce it the first time."""
