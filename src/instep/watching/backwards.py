@@ -6,7 +6,8 @@ who took part in making it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -32,13 +33,13 @@ _Before = tuple[graph.Reading, str | None]
 _UNREAD: _Before = (graph.Reading(None), None)
 
 
-class _Told(NamedTuple):
+@dataclass(slots=True)
+class _Told:
     """The latest backward of a line."""
 
     place: Place | None
     touched: Touched
-    reading: graph.Reading
-    scaler: str | None
+    read: _Before
     loss: str
     ragged: bool
     event: Event
@@ -49,12 +50,10 @@ class _Told(NamedTuple):
 
     def is_again(self, touched: Touched, reading: graph.Reading, scaler: str | None) -> bool:
         """Say whether another one at the same line is the same but for its number of items."""
-        was = self.reading
-        if reading.items is None and was == reading:
-            return self.touched is touched and self.scaler == scaler
+        was, scaled_by = self.read
         return (
             self.touched is touched
-            and self.scaler == scaler
+            and scaled_by == scaler
             and was.parts == reading.parts
             and was.reduction == reading.reduction
             and was.kind == reading.kind
@@ -68,6 +67,7 @@ class Backwards:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
+        self._grown = recorder.book.grown
         self._closely = _CLOSELY
         self.added = False
         """One has, since the latest step or clear."""
@@ -104,36 +104,44 @@ class Backwards:
 
     def after(self, root: Any, before: _Before | None) -> None:
         """Tell of gradients that were added."""
-        recorder = self._recorder
-        book = recorder.book
-        grown = tuple(book.grown)
-        if not grown:
+        growing = self._grown
+        if not growing:
             return
-        book.grown.clear()
+        grown = tuple(growing)
+        growing.clear()
+        recorder = self._recorder
         self.added = True
-        touched = book.touched(tuple(map(id, grown)), grown)
+        touched = recorder.book.touched(tuple(map(id, grown)), grown)
         recorder.witnesses.added(touched)
         place = here(recorder.skip, _OURS)
-        reading, scaler = before or _UNREAD
+        before = before or _UNREAD
         told = self._latest.get(id(place))
-        if (
-            told is not None
-            and told.place is place
-            and told.is_again(touched, reading, scaler)
-            and (told.ragged or not recorder.losses.differs(told.loss, reading.items, place))
-        ):
+        if told is not None and told.place is place and self._is_again(told, touched, before):
             recorder.tell(told.event)
         else:
-            told = self._tell(root, place, touched, reading, scaler)
+            told = self._tell(root, place, touched, *before)
+        sinces, fresh = recorder.since, recorder.fresh
         for name in told.names:
-            since = recorder.since.get(name)
+            since = sinces.get(name)
             if since is None:
-                recorder.since[name] = told.once.copy()
+                sinces[name] = told.once.copy()
             else:
                 key = (touched.keys if len(since) < _MOST_SINCE else (), place)
                 since[key] = since.get(key, 0) + 1
-            recorder.fresh[name] += 1
-        recorder.sampler.after_backward(touched, place)
+            fresh[name] += 1
+        sampler = recorder.sampler
+        if sampler.looks or sampler.quiet is not touched:
+            sampler.after_backward(touched, place)
+
+    def _is_again(self, told: _Told, touched: Touched, before: _Before) -> bool:
+        """Say whether a backward is the same as the latest one of its line."""
+        reading, scaler = before
+        items = reading.items
+        if items is None and told.read == before:
+            return told.touched is touched
+        return told.is_again(touched, reading, scaler) and (
+            told.ragged or not self._recorder.losses.differs(told.loss, items, told.place)
+        )
 
     def _tell(
         self,
@@ -173,6 +181,6 @@ class Backwards:
         known = reading._replace(items=None)
         ragged = losses.is_ragged(loss)
         once = {(touched.keys, place): 1}
-        told = _Told(place, touched, known, scaler, loss, ragged, event, names, once)
+        told = _Told(place, touched, (known, scaler), loss, ragged, event, names, once)
         self._latest[id(place)] = told
         return told

@@ -69,7 +69,7 @@ class Maker:
     """A gradient that the step of an optimizer before it has used."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Touched:
     """What the gradients of one backward went into."""
 
@@ -77,7 +77,7 @@ class Touched:
     models: tuple[str, ...]
     foreign: tuple[str, ...]
     """Names of parameters that no optimizer holds."""
-    witnesses: tuple[Any, ...]
+    witnesses: tuple[tuple[str, Any], ...]
     """One parameter of each optimizer, as weak references."""
     keys: tuple[int, ...]
     is_hooked: bool
@@ -319,7 +319,7 @@ class Book:
             tuple(optimizers),
             tuple(models),
             tuple(foreign),
-            tuple(optimizers.values()),
+            tuple(optimizers.items()),
             keys,
             is_hooked=any(parameter._backward_hooks for parameter in parameters),  # noqa: SLF001
         )

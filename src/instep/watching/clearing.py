@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -24,7 +25,8 @@ _BY_OPTIMIZER, _BY_MODEL = 2, 3
 _MOST_LINES = 1024
 
 
-class _Told(NamedTuple):
+@dataclass(slots=True)
+class _Told:
     """The latest clear of a line, if it was one event."""
 
     place: Place | None

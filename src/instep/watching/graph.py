@@ -33,6 +33,8 @@ _TURNS = frozenset({"TBackward0", "TransposeBackward0", "PermuteBackward0", "Num
 _BEFORE = frozenset({"LogSoftmaxBackward0", "DivBackward0", "MulBackward0"})
 """What stands between logits and their loss, and the temperature."""
 _MEAN, _SUM = 1, 2  # torch's numbers for the reductions of its losses
+_ALONE: dict[str, dict[int, Reading]] = {}
+"""By name and reduction: losses of torch's own without a factor, where nothing else is asked for."""
 
 
 class Reading(NamedTuple):
@@ -80,7 +82,9 @@ def read_from(node: Any, *, scaled: bool = False, closely: bool = True) -> Readi
     """
     name = None if node is None else node.name()
     if name is not None and name not in _ABOVE:  # most losses are one function
-        return _bottom(node, name, [], None, closely=closely)
+        alone = None if closely else _ALONE.get(name)
+        known = None if alone is None else alone.get(node._saved_reduction)  # noqa: SLF001
+        return known or _bottom(node, name, [], None, closely=closely)
     terms: list[Reading] = []
     waiting: list[_Term] = [(node, ())]
     while waiting and len(terms) < _MOST_TERMS:
@@ -136,8 +140,12 @@ def _bottom(node: Any, name: str, parts: list[float], divisor: Any, *, closely: 
     reduction = _saved(node, "_saved_reduction")
     if reduction in {_MEAN, _SUM}:
         said = "mean" if reduction == _MEAN else "sum"
-        items = _items(node) if closely else None
-        return Reading(tuple(parts), said, items, name, coupled=closely and _is_coupled(node))
+        if not closely:
+            reading = Reading(tuple(parts), said, None, name)
+            if not parts and name[-1].isdigit():  # nobody else's function has such a name
+                _ALONE.setdefault(name, {})[reduction] = reading
+            return reading
+        return Reading(tuple(parts), said, _items(node), name, coupled=_is_coupled(node))
     if not name[-1].isdigit():  # somebody's own function, or a compiled one: it may divide inside
         return Reading(None, kind=name)
     return Reading(tuple(parts), kind=name)

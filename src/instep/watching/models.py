@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -23,7 +24,8 @@ _IN_A_CALL = 2
 _MOST_LINES = 1024
 
 
-class _Told(NamedTuple):
+@dataclass(slots=True)
+class _Told:
     """The latest call of a line."""
 
     place: Place | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from instep.watching.series import Series
     from instep.watching.stream import Stream
 
-_IN_A_STEP = 3
+_IN_A_STEP = 4
 """Frames of the watcher between what torch calls and what tells of it."""
 _MOST_LINES = 1024
 
@@ -58,6 +59,7 @@ class Recorder:
         self.skip = book.skip
         self._grown = book.grown
         self.stream = stream
+        self._add = stream.add
         self.series = series
         self._opened = series.opened
         self.sampler = sampler
@@ -74,6 +76,7 @@ class Recorder:
         self.clearing = Clearing(self)
         self.feeds = Feeds(self)
         self._introduced: Touched | None = None  # the latest
+        self._known: dict[int, tuple[weakref.ref[Any], str]] = {}  # optimizers that were introduced
         self.since: dict[str, dict[tuple[tuple[int, ...], Place | None], int]] = {}
         """Backwards since the gradients were last cleared: by optimizer, what they touched and
         where; under "" those of parameters that no optimizer holds."""
@@ -98,6 +101,7 @@ class Recorder:
         self.fresh.pop(id_, None)
         self.clears.pop(id_, None)
         self._introduced = None
+        self._known.clear()
         self.backwards.forget()
         self.clearing.forget()
         self.witnesses.forget(id_)
@@ -120,7 +124,7 @@ class Recorder:
         """Tell an event of ours, once more."""
         if self.feeds.ending:
             self.feeds.settle()
-        self.stream.add(event)
+        self._add(event)
         opened = self._opened
         opened.append((perf_counter(), event))  # as `series.moment` does it
         if len(opened) >= MOST_OPENED:
@@ -142,6 +146,16 @@ class Recorder:
 
     def optimizer(self, optimizer: Optimizer) -> str:
         """Return the id of an optimizer, and introduce it the first time."""
+        known = self._known.get(id(optimizer))
+        if known is not None and known[0]() is optimizer:
+            return known[1]
+        id_ = self._met(optimizer)
+        if len(self._known) >= _MOST_LINES:
+            self._known.clear()
+        self._known[id(optimizer)] = (weakref.ref(optimizer), id_)
+        return id_
+
+    def _met(self, optimizer: Optimizer) -> str:
         met = self.book.met(optimizer)
         if met is not None and met in self.facts:
             return met
@@ -202,8 +216,7 @@ class Recorder:
             touched = self.book.touched(tuple(map(id, grown)), grown)
             if touched.optimizers:
                 self.opaque(touched.optimizers, "a backward that is compiled, or not over yet")
-        changes = self.witnesses.changes(goes_back=goes_back)
-        for id_, change in changes:
+        for id_, change in self.witnesses.changes(goes_back=goes_back):
             if change == "weights":
                 self.opaque((id_,), WEIGHTS_MOVED)
             elif change == "edited":

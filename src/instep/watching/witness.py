@@ -132,7 +132,7 @@ class Witnesses:
 
     def added(self, touched: Touched) -> None:
         """Take note of a backward."""
-        for name, weak in zip(touched.optimizers, touched.witnesses, strict=True):
+        for name, weak in touched.witnesses:
             witness = self._all.get(name)
             if witness is None or (not witness.holds and witness.weak is not weak):
                 # Where nothing is held yet, one that the losses do reach is the better witness.
@@ -163,7 +163,8 @@ class Witnesses:
         """Take note of an update that was told."""
         witness = self._all.get(name)
         if witness is not None:
-            witness.fresh, witness.used = False, True
+            witness.fresh = False
+            witness.used = True
             witness.see()
 
     def cleared(self, name: str) -> None:
@@ -193,8 +194,12 @@ class Witnesses:
                     if grad is None
                     else id(grad) == witness.key and grad._version == witness.version  # noqa: SLF001
                 ) and not (witness.fresh and parameter._version != witness.weight):  # noqa: SLF001
-                    suspect = goes_back and witness.used and witness.holds
-                    if suspect and witness.is_blank(partial(self._is_blank, name)):
+                    if (
+                        goes_back
+                        and witness.used
+                        and witness.holds
+                        and witness.is_blank(partial(self._is_blank, name))
+                    ):
                         witness.holds = False
                         found.append((name, "zeros"))
                     continue
