@@ -55,9 +55,12 @@ def train() -> list[torch.Tensor]:
     return [parameter.detach().clone() for parameter in model.parameters()]
 
 
+OWNERS = (
+    Recorder, Backwards, Clearing, Models, Losses, Witnesses, Book, Sampler, Stream, Judge, Voice,
+)  # fmt: skip
 PARTS = [
     (owner, name)
-    for owner in (Recorder, Backwards, Clearing, Models, Sampler, Losses, Book, Judge, Stream, Witnesses, Voice)
+    for owner in OWNERS
     for name, value in vars(owner).items()
     if callable(value) and not name.startswith("__")
 ]

@@ -86,18 +86,23 @@ def _site(code: CodeType) -> _Site:
     return site
 
 
-def here(skip: tuple[str, ...] = (), inside: int = 0) -> Place | None:
+def here(
+    skip: tuple[str, ...] = (), inside: int = 0, *, start: FrameType | None = None
+) -> Place | None:
     """Return the place of the nearest caller outside the instep package; None: there is none.
 
     `skip` holds path prefixes whose frames are passed over as well, such as torch's own folder
     when a hook is called from inside it. `inside` is how many callers are known to be of instep:
-    frames that nobody asks for need not be made. The same call site gives the same `Place` object.
+    frames that nobody asks for need not be made. Whoever has a frame at hand in which to `start`
+    need not count. The same call site gives the same `Place` object.
 
     >>> here().function
     '<module>'
     """
     # Several times in every update of a job that is watched: as little as will do.
-    frame: FrameType | None = sys._getframe(1 + inside)  # noqa: SLF001  # `inspect` reads source files
+    frame: FrameType | None = start
+    if frame is None:
+        frame = sys._getframe(1 + inside)  # noqa: SLF001  # `inspect` would read source files
     passed = _PASSED.get(skip) or _PASSED.setdefault(skip, set())
     while frame is not None:
         key = id(frame.f_code)

@@ -126,12 +126,7 @@ class Book:
         if known is not None and known[0]() is thing:
             return known[1]
         said = (spelled(thing, self.skip) if frames else None) or fallback
-        id_ = self._new_id(said)
-        weak = weakref.ref(thing)
-        self._names[id(thing)] = (weak, id_)
-        self._owners[id_] = weak
-        self._forget()
-        return id_
+        return self.rename(thing, self._new_id(said))
 
     def _new_id(self, said: str) -> str:
         alike = self._alike.setdefault(said, [])
@@ -169,7 +164,7 @@ class Book:
         return known[1] if known is not None and known[0]() is thing else None
 
     def rename(self, thing: object, id_: str) -> str:
-        """Give a thing the id of one that is gone and that it has come in place of."""
+        """Give a thing an id: a new one, or that of one whose place it has come in."""
         weak = weakref.ref(thing)
         self._names[id(thing)] = (weak, id_)
         self._owners[id_] = weak

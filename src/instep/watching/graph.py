@@ -84,13 +84,22 @@ def read_from(node: Any, *, scaled: bool = False, closely: bool = True) -> Readi
     if name is not None and name not in _ABOVE:  # most losses are one function
         alone = None if closely else _ALONE.get(name)
         known = None if alone is None else alone.get(node._saved_reduction)  # noqa: SLF001
-        return known or _bottom(node, name, [], None, closely=closely)
+        return known or _alone(node, name, closely=closely)
     terms: list[Reading] = []
     waiting: list[_Term] = [(node, ())]
     while waiting and len(terms) < _MOST_TERMS:
         first = scaled and not terms
         terms.append(_term(*waiting.pop(), waiting, scaled=first, closely=closely))
     return terms[0] if len(terms) == 1 else max(terms, key=_weight)
+
+
+def _alone(node: Any, name: str, *, closely: bool) -> Reading:
+    """Read a loss that is one function; at a glance, the same one is read once."""
+    reading = _bottom(node, name, [], None, closely=closely)
+    reduction = None if closely else _saved(node, "_saved_reduction")
+    if reduction in {_MEAN, _SUM} and name[-1].isdigit():  # nobody else's has such a name
+        _ALONE.setdefault(name, {})[reduction] = reading
+    return reading
 
 
 def _weight(term: Reading) -> tuple[int, float]:
@@ -140,12 +149,8 @@ def _bottom(node: Any, name: str, parts: list[float], divisor: Any, *, closely: 
     reduction = _saved(node, "_saved_reduction")
     if reduction in {_MEAN, _SUM}:
         said = "mean" if reduction == _MEAN else "sum"
-        if not closely:
-            reading = Reading(tuple(parts), said, None, name)
-            if not parts and name[-1].isdigit():  # nobody else's function has such a name
-                _ALONE.setdefault(name, {})[reduction] = reading
-            return reading
-        return Reading(tuple(parts), said, _items(node), name, coupled=_is_coupled(node))
+        items = _items(node) if closely else None
+        return Reading(tuple(parts), said, items, name, coupled=closely and _is_coupled(node))
     if not name[-1].isdigit():  # somebody's own function, or a compiled one: it may divide inside
         return Reading(None, kind=name)
     return Reading(tuple(parts), kind=name)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn import Module
 
 from instep.trace import Drawn, Forward, Mode, Rebound, here
 from instep.watching.facts import of_model
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from torch.nn import Module
 
     from instep.trace import Event, Place
     from instep.watching.recorder import Recorder
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _IN_A_CALL = 2
 """Frames of the watcher between torch's own in the call of a model and what tells of it."""
+_CALLED = _IN_A_CALL + 2
+_CALL = Module._wrapped_call_impl.__code__  # noqa: SLF001  # what a model's `__call__` is
 _MOST_LINES = 1024
 
 
@@ -48,7 +51,10 @@ class Models:
         """Tell of a call of a model, where gradients are on."""
         if not torch.is_grad_enabled():
             return
-        place = here(self._recorder.skip, _IN_A_CALL)
+        # Three frames of torch's own lie in between, always the same: none of them is asked for.
+        frame = sys._getframe(_CALLED)  # noqa: SLF001  # `inspect` would read source files
+        start = frame.f_back if frame.f_code is _CALL else None
+        place = here(self._recorder.skip, _IN_A_CALL, start=start)
         told = self._latest.get(id(place))
         sync = vars(model).get("require_backward_grad_sync")  # a module without it looks long
         if (

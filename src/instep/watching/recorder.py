@@ -291,9 +291,9 @@ class Recorder:
             self.tell(told[1])
         else:
             self._tell_step(step)
-        self.series.updated(id_, skipped)
+        updates = self.series.updated(id_, skipped)
         if skipped is None:
-            self.sampler.after_step(optimizer, id_, place)
+            self.sampler.after_step(optimizer, id_, place, updates)
         self.turned(self.stream.turn())
 
     def _tell_step(self, step: _Step) -> None:

@@ -150,10 +150,10 @@ class Sampler:
             self.ratios.before_step(optimizer, name, dense)
         self.unreached.before_step(name, every, filled, updates)
 
-    def after_step(self, optimizer: Optimizer, name: str, place: Place | None) -> None:
+    def after_step(
+        self, optimizer: Optimizer, name: str, place: Place | None, updates: int
+    ) -> None:
         """Look at weights just after an update, and fetch what was measured before it."""
-        updates = self._updates.get(name, 0)
-        self._places[name] = place
         ranks = self.ranks
         if updates < EVERY or updates % EVERY == 0 or ranks.leaving or self.series.skipped:
             ranks.after_step(optimizer, name, place)
@@ -162,6 +162,7 @@ class Sampler:
             self.looks = self._was_due
             return
         started = perf_counter()
+        self._places[name] = place
         self.ratios.after_step(name, place)
         if type(self._norm) in _PLAIN:
             self._later("clip_norm", name, self._norm)

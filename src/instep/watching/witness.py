@@ -172,7 +172,11 @@ class Witnesses:
         witness = self._all.get(name)
         if witness is not None:
             witness.holds = witness.fresh = False
-            witness.see()
+            parameter = witness.weak()
+            if parameter is not None and parameter.grad is None:  # nearly always
+                witness.key = 0
+            else:
+                witness.see()
 
     def forget(self, name: str) -> None:
         """Drop the witness of an optimizer that has died."""

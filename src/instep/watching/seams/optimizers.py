@@ -25,16 +25,13 @@ if TYPE_CHECKING:
 class _Running:
     """A step that has begun. Optimizers that are made of others step those inside of it."""
 
-    __slots__ = ("_version", "_witness", "before", "frame", "has_closure", "name", "optimizer",
-                 "told")  # fmt: skip
+    told = has_closure = False
+    before = (0, 0)  # with a closure: backwards and clears until then
 
-    def __init__(self, optimizer: Optimizer, name: str, frame: FrameType, closure: object) -> None:
+    def __init__(self, optimizer: Optimizer, name: str, frame: FrameType) -> None:
         self.optimizer = optimizer
         self.name = name
         self.frame = frame
-        self.has_closure = closure is not None and callable(closure)
-        self.told = False
-        self.before = (0, 0)  # with a closure: backwards and clears until then
         self._witness = witness = _filled(optimizer)
         self._version = None if witness is None else witness._version  # noqa: SLF001
 
@@ -58,8 +55,9 @@ class _Steps:
         running = self.running
         if running:  # some may have been left by an exception
             running[:] = [step for step in running if _is_around(step.frame, frame)]
-        step = _Running(optimizer, name, frame, closure)
-        if step.has_closure:
+        step = _Running(optimizer, name, frame)
+        if closure is not None and callable(closure):
+            step.has_closure = True
             step.before = (self._recorder.fresh[name], self._recorder.clears[name])
         running.append(step)
 
