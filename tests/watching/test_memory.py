@@ -39,6 +39,7 @@ def sizes(job):
         "facts": recorder.facts,
         "since": recorder.since,
         "lines_told": recorder.backwards._latest,
+        "known": recorder._known,
         "lines_cleared": recorder.clearing._latest,
         "lines_stepped": recorder._steps,
         "lines_called": recorder.models._latest,

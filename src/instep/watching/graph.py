@@ -34,7 +34,7 @@ _BEFORE = frozenset({"LogSoftmaxBackward0", "DivBackward0", "MulBackward0"})
 """What stands between logits and their loss, and the temperature."""
 _MEAN, _SUM = 1, 2  # torch's numbers for the reductions of its losses
 _ALONE: dict[str, dict[int, Reading]] = {}
-"""By name and reduction: losses of torch's own without a factor, where nothing else is asked for."""
+"""By name and reduction: losses of torch's own without a factor, as they are at a glance."""
 
 
 class Reading(NamedTuple):

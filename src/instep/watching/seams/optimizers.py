@@ -75,7 +75,11 @@ class _Steps:
         step = running.pop()
         while running and step.frame is not frame:
             step = running.pop()
-        outer = [other for other in running if other.name == step.name] if running else ()
+        if not running:
+            if not step.told:
+                self._tell(step)
+            return
+        outer = [other for other in running if other.name == step.name]
         if not outer and not step.told:
             self._tell(step)
         for other in outer:  # the step of what wraps it is the one that counts
@@ -142,6 +146,7 @@ def _clearing(seam: Seam, steps: _Steps, original: Callable[..., Any]) -> Callab
 
 def _hook_steps(seam: Seam, steps: _Steps) -> None:
     recorder, patches = seam.recorder, seam.patches
+    sampler, since = recorder.sampler, recorder.since
 
     @uncompiled
     def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -157,7 +162,7 @@ def _hook_steps(seam: Seam, steps: _Steps) -> None:
                 recorder.opaque((name,), "instep.Stepper")
             frame = sys._getframe(1)  # noqa: SLF001  # torch's own, around the step
             steps.begin(optimizer, name, frame, closure)
-            recorder.sampler.before_step(optimizer, name, recorder.since.get(name))
+            sampler.before_step(optimizer, name, since.get(name))
         except Exception as error:  # noqa: BLE001
             seam.fault(error)
 
