@@ -131,6 +131,7 @@ def test_an_interrupt_in_the_watcher_ends_the_job(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Recorder, "stepped", interrupt)
+    before = torch.autograd.backward
     with pytest.raises(KeyboardInterrupt), instep.watch():
         train()
-    assert "watching" not in torch.autograd.backward.__code__.co_filename
+    assert torch.autograd.backward is before
