@@ -54,14 +54,15 @@ class Ranks:
         self._gauges = gauges
         self._shared: dict[int, Any] | None = None  # parameters that are the same on all ranks
         self._looks = 0
-        self._leaving: list[_Sum] = []
+        self.leaving: list[_Sum] = []
+        """Numbers that were not sent yet."""
         self._open: list[tuple[_Sum, list[float]]] = []
 
     def after_step(self, optimizer: Optimizer, name: str, place: Place | None) -> None:
         """Take the numbers of an update, if it is time, and send what has arrived."""
         asked = self._series.updates.get(name, 0)
         made = asked - self._series.skipped.get(name, 0)
-        if self._leaving or is_round(made):
+        if self.leaving or is_round(made):
             store = _store()
             if store is None:
                 return
@@ -73,7 +74,7 @@ class Ranks:
 
     def finish(self) -> None:
         """Compare what the other ranks have written by now."""
-        store = _store() if self._leaving or self._open else None
+        store = _store() if self.leaving or self._open else None
         if store is not None:
             self._send(store)
             self._compare(store)
@@ -87,7 +88,7 @@ class Ranks:
             signs = torch.arange(weight.numel(), device=weight.device) % 3 - 1.0
             value = torch.stack([weight.norm(), weight.sum(), (weight * signs).sum()])
             said.value = Later(value)
-            self._leaving.append(said)
+            self.leaving.append(said)
 
     def _replicated(self) -> dict[int, Any]:
         """Return the parameters of models under DDP, which a job may wrap after some time."""
@@ -105,7 +106,7 @@ class Ranks:
     def _send(self, store: Any) -> None:
         rank = torch.distributed.get_rank()
         waiting = []
-        for said in self._leaving:
+        for said in self.leaving:
             if not said.value.is_here:
                 waiting.append(said)
                 continue
@@ -113,7 +114,7 @@ class Ranks:
             store.set(_key(said, rank), json.dumps(numbers))
             if rank == 0:
                 self._open.append((said, numbers))
-        self._leaving = waiting
+        self.leaving = waiting
         del self._open[:-_SLOTS]
 
     def _compare(self, store: Any) -> None:

@@ -69,7 +69,7 @@ class Job:
         self.strict = strict
         self.accepts: Callable[[Finding], bool] = lambda _: True
         """Which findings anybody wants to hear of."""
-        self.on_update: Callable[[], None] = lambda: None
+        self.on_update: Callable[[], None] | None = None
         """Called after every update."""
         self._is_on = self._has_failed = False
         self._things = things
@@ -194,7 +194,8 @@ class Job:
         self.judge.turned(kept)
         if self.voice is not None:
             self.voice.go_on()
-        self.on_update()
+        if self.on_update is not None:
+            self.on_update()
 
     def _take(self, things: tuple[Any, ...]) -> None:
         """Take what the user has named, and everything that is alive already."""
