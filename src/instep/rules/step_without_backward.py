@@ -22,7 +22,7 @@ from instep.rules.accumulation import judged, quoted, updates
 from instep.rules.finding import Severity
 from instep.rules.reading import distinct, is_part, names
 from instep.rules.view import report
-from instep.trace import Assumed, Backward, Created, EpochEnd, Forward, GradEdited
+from instep.trace import Assumed, Backward, Created, EpochEnd, Forward, GradEdited, Step
 from instep.trace.gradients import clears
 
 if TYPE_CHECKING:
@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 
     from instep.rules.finding import Finding
     from instep.rules.view import View
-    from instep.trace import Event, Step, WindowRecord
+    from instep.trace import Event, WindowRecord
 
 CODE = "INS104"
 NAME = "step-without-backward"
 SUMMARY = "An optimizer steps although no backward has filled its gradients since its last step."
 SEVERITY = Severity.WARNING
+NEEDS = (Step,)
 
 BAD = """\
 import torch

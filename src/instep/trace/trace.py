@@ -10,6 +10,7 @@ from instep.trace.events import KINDS, Event
 from instep.trace.header import Header
 
 _E = TypeVar("_E", bound=Event)
+_CLASSES = frozenset(KINDS.values())  # none of them has subclasses
 
 
 class Trace:
@@ -98,11 +99,18 @@ class Trace:
             if kind not in KINDS:
                 raise ValueError(f"no kind {kind!r}; there are {', '.join(sorted(KINDS))}.")
             kind = KINDS[kind]
-        found = self._kinds.get(kind)
-        if found is None:
-            found = tuple(event for event in self._events if isinstance(event, kind))
-            self._kinds[kind] = found
-        return found
+        if kind not in _CLASSES:
+            return tuple(event for event in self._events if isinstance(event, kind))
+        if not self._kinds:
+            self._sort()
+        return self._kinds.get(kind, ())
+
+    def _sort(self) -> None:
+        """Sort the events by their classes, all at once: rules ask for nearly all of them."""
+        kinds: dict[type[Event], list[Event]] = {}
+        for event in self._events:
+            kinds.setdefault(type(event), []).append(event)
+        self._kinds.update((kind, tuple(events)) for kind, events in kinds.items())
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return plain dicts, a header and then one per event: a file can hold one per line."""
