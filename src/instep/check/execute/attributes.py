@@ -31,7 +31,7 @@ def get(m: Machine, node: ast.AST, value: Value, name: str, scope: Scope) -> Val
         case Unknown():
             found = _unknown(m, node, value, name, scope)
         case Ref():
-            found = Ref(f"{value.path}.{name}")
+            found = value.member(name)
         case Net(kind="Parameter") if name in {"grad", "data"}:
             found = _of_parameter(m, node, Param(frozenset({value})), name, scope)
         case Instance() | Net() | Super() | Class():

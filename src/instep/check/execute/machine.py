@@ -129,8 +129,7 @@ class Machine:
         self, node: ast.AST, scope: Scope, name: str = "", drawn: Thing | None = None
     ) -> Unknown:
         """Return the unknown value of an expression."""
-        line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
-        return Unknown(f"{id(scope.module)}:{line}:{column}", name, drawn)
+        return Unknown(scope.module.key(node), name, drawn)
 
     def tensor(self, nets: frozenset[Net] | None, node: ast.AST | None) -> Tensor:
         """Return a new tensor that came from these models."""
@@ -171,7 +170,11 @@ class Machine:
 
     def note(self, kind: str, node: ast.AST, scope: Scope, **data: Any) -> Note:
         """Write down an event."""
-        note = Note(kind, node, scope.module, data)
+        return self.write(kind, node, scope.module, data)
+
+    def write(self, kind: str, node: ast.AST, module: Module, data: dict[str, Any]) -> Note:
+        """Write down an event whose data are put together already."""
+        note = Note(kind, node, module, data)
         self.notes.append(note)
         if kind == "step":
             for loop in self.loops:

@@ -41,7 +41,8 @@ class Tensor(Thing):
     sums: frozenset[int] = frozenset()  # the tensors that it is a sum of
 
     def __init__(self, ident: int, nets: frozenset[Net] | None, node: ast.AST | None) -> None:
-        super().__init__()
+        self.known_as = None
+        self.attrs = {}
         self.ident = ident
         self.nets = nets
         self.made_at = node
