@@ -147,10 +147,10 @@ def _report_forgotten(optimizer: str, step: Step) -> Finding | None:
 
 def _is_filled(window: WindowRecord) -> bool:
     # Gradients may be put there by hand; a new optimizer may find those of the old one.
-    return any(
+    return bool(window.backwards) or any(
         isinstance(event, GradEdited) or (isinstance(event, Created) and event.role == "optimizer")
         for event in window.events
-    ) or bool(window.backwards)
+    )
 
 
 def _report(

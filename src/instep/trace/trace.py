@@ -37,8 +37,14 @@ class Trace:
         self._facts: dict[str, Mapping[str, Fact]] = {}
         self._kinds: dict[type[Event], tuple[Event, ...]] = {}  # what `of` has sorted out
         self.dropped: Counter[str] = Counter()
-        for event in events:
-            self.record(event)
+        if limit is None:
+            self._events.extend(events)
+            for event in self._events:
+                if isinstance(event, Created):
+                    self._learn(event)
+        else:
+            for event in events:
+                self.record(event)
 
     def record(self, event: Event) -> None:
         """Add an event at the end."""
@@ -49,7 +55,10 @@ class Trace:
             self.dropped[events[0].kind] += 1
         events.append(event)
         if isinstance(event, Created):
-            self._facts[event.id] = {**event.facts, "role": event.role}
+            self._learn(event)
+
+    def _learn(self, created: Created) -> None:
+        self._facts[created.id] = {**created.facts, "role": created.role}
 
     def __iter__(self) -> Iterator[Event]:
         return iter(self._events)

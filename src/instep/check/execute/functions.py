@@ -144,7 +144,7 @@ def _stop(m: Machine, function: Function, call: Call) -> Value:
         call.note(m, "opaque", what=str(function.known_as), values=None)
         m.problem(f"`{function.known_as}` has several forms", call)
         return call.unknown(m)
-    if m.loops and function.scope.module.read(_is_abstract, code):
+    if m.loops and _is_left_open(code, function.scope.module):
         # A subclass that is not here says what it does.
         call.note(m, "opaque", what=str(function.known_as), values=None)
         m.problem(f"`{function.known_as}` is left to a subclass", call)
@@ -155,6 +155,10 @@ def _stop(m: Machine, function: Function, call: Call) -> Value:
             m.problem("calls are nested too deeply", call)
         return tensors.derive(m, call.node, call.inputs, call.scope)
     return None
+
+
+def _is_left_open(code: ast.AST, module: Module) -> bool:
+    return module.read(_is_abstract, code)
 
 
 def _is_abstract(code: ast.FunctionDef | ast.AsyncFunctionDef, _module: Module) -> bool:

@@ -47,6 +47,8 @@ class Owners:
 
     def present(self) -> list[Optimizer]:
         """Return the optimizers that there are now."""
+        if not self._gone and not self._born:
+            return list(self.optimizers)
         return [
             optimizer
             for optimizer in self.optimizers

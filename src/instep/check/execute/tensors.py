@@ -78,11 +78,14 @@ def made_of(values: Iterable[Value]) -> tuple[list[Tensor], dict[Net, None], lis
 def inside(value: Value) -> Iterable[Value]:
     """Return what a container holds; nothing for what is none."""
     kind = type(value)
+    held: Iterable[Value] = ()
     if kind is ListValue:
-        return value.items
-    if kind is DictValue:
-        return value.items.values()
-    return value if kind is tuple or kind is list else ()
+        held = value.items
+    elif kind is DictValue:
+        held = value.items.values()
+    elif kind is tuple or kind is list:
+        held = value
+    return held
 
 
 def derive(m: Machine, node: ast.AST, inputs: Iterable[Value], scope: Scope) -> Value:
