@@ -41,7 +41,7 @@ from instep.rules.patches import are_pieces
 from instep.rules.reading import distinct, only_measures
 from instep.rules.view import report
 from instep.rules.window_mends import window_size
-from instep.trace import Backward, Clip, Step, Zero
+from instep.trace import Backward, Clip, Drawn, Step, Zero
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,10 +90,12 @@ def judge(view: View) -> Iterator[Finding]:
 
 
 def _findings(view: View) -> Iterator[Finding | None]:
+    is_cut = any(drawn.of is not None for drawn in view.trace.of(Drawn))
     for optimizer, windows in judged(view):
         others = used_by_others(view, optimizer)
         for window, step in updates(windows):
-            if not is_mixed(window, others):
+            is_window = is_cut or (step.every or 0) > 1
+            if is_window and not is_mixed(window, others):
                 yield _judge(view, window, step)
 
 

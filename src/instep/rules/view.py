@@ -42,7 +42,7 @@ class View:
 
     def holds(self, kinds: Iterable[type[Event]]) -> bool:
         """Say whether there is at least one event of each of some kinds."""
-        return all(map(self.trace.of, kinds))
+        return self.trace.holds(kinds)
 
     @property
     def facts(self) -> Mapping[str, Mapping[str, Fact]]:

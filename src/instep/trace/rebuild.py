@@ -49,13 +49,18 @@ def _rebuilt(events: Iterable[Event], names: Iterable[str]) -> dict[str, tuple[W
     walks = {name: _Walk(name) for name in names}
     for event in events:
         touched = event.touches()
+        turn = _TURNS.get(type(event))
         if touched is None:
-            for walk in walks.values():
-                walk.take(event, named=False)
+            met: Iterable[_Walk] = walks.values()
         else:
-            for name in touched if len(touched) < 2 else dict.fromkeys(touched):
-                if name in walks:
-                    walks[name].take(event, named=True)
+            names = touched if len(touched) < 2 else dict.fromkeys(touched)
+            met = [walks[name] for name in names if name in walks]
+            for walk in met:
+                walk.name(event)
+        for walk in met:
+            walk.events.append(event)
+            if turn is not None:
+                turn(walk, event)
     for walk in walks.values():
         if walk.events:
             walk.close(None)
@@ -79,17 +84,12 @@ class _Walk:
     waiting: dict[int, set[str | None]] = field(default_factory=dict)
     leftover: int = 0
 
-    def take(self, event: Event, *, named: bool) -> None:
-        if named:
-            if self.named and isinstance(event, Created):
-                self.close("recreated")
-                # Another optimizer, but perhaps over the same parameters and their gradients.
-                self.pending = 0 if self.pending == 0 else None
-            self.named = True
-        self.events.append(event)
-        turn = _TURNS.get(type(event))
-        if turn is not None:
-            turn(self, event)
+    def name(self, event: Event) -> None:
+        if self.named and isinstance(event, Created):
+            self.close("recreated")
+            # Another optimizer, but perhaps over the same parameters and their gradients.
+            self.pending = 0 if self.pending == 0 else None
+        self.named = True
 
     def draw(self, event: Drawn) -> None:
         if event.of is None:

@@ -35,7 +35,7 @@ class WindowRecord:
 
     def of(self, kind: type[_E]) -> tuple[_E, ...]:
         """Return the events of one class, in order."""
-        return tuple(event for event in self.events if isinstance(event, kind))
+        return tuple([event for event in self.events if isinstance(event, kind)])
 
     @once
     def backwards(self) -> tuple[Backward, ...]:
@@ -45,7 +45,8 @@ class WindowRecord:
     @once
     def steps(self) -> tuple[Step, ...]:
         """The closing step, or nothing."""
-        return self.of(Step)
+        last = self.events[-1] if self.events else None
+        return (last,) if isinstance(last, Step) else ()
 
     @once
     def certain(self) -> bool:
@@ -64,7 +65,7 @@ class WindowRecord:
     @once
     def kept(self) -> tuple[Backward, ...]:
         """The backwards after the last clear: those whose gradients the close finds."""
-        return tuple(event for event in self.since_clear if isinstance(event, Backward))
+        return tuple([event for event in self.since_clear if isinstance(event, Backward)])
 
     @once
     def lost(self) -> tuple[Backward, ...]:

@@ -114,6 +114,17 @@ class Trace:
             self._sort()
         return self._kinds.get(kind, ())
 
+    def holds(self, kinds: Iterable[type[Event]]) -> bool:
+        """Say whether there is at least one event of each of some classes.
+
+        >>> from instep.trace import Step, Zero
+        >>> Trace([Step("optimizer")]).holds((Step, Zero))
+        False
+        """
+        if not self._kinds:
+            self._sort()
+        return all(kind in self._kinds for kind in kinds)
+
     def _sort(self) -> None:
         """Sort the events by their classes, all at once: rules ask for nearly all of them."""
         kinds: dict[type[Event], list[Event]] = {}
