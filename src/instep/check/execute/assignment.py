@@ -44,8 +44,9 @@ def _name_it(value: Value, spelled: str) -> None:
     if isinstance(value, Thing):
         if not value.known_as:
             value.known_as = spelled
-        if isinstance(value, Unknown) and value.made is not None and not value.made.known_as:
-            value.made.known_as = spelled
+        made = value.made if type(value) is Unknown else None
+        if made is not None and not made.known_as:
+            made.known_as = spelled
 
 
 def _bound(m: Machine, name: str, old: Value, value: Value, scope: Scope) -> None:
@@ -189,8 +190,10 @@ def _unpack(m: Machine, target: ast.Tuple | ast.List, value: Value, scope: Scope
     if isinstance(whole, Unknown):
         key, drawn = whole.key, whole.drawn
     for index, part in enumerate(parts):
-        is_name = isinstance(part, (ast.Name, ast.Attribute))
-        spelled = scope.module.spelled(part) if is_name else ""
+        if isinstance(part, ast.Name):
+            spelled = part.id
+        else:
+            spelled = scope.module.spelled(part) if isinstance(part, ast.Attribute) else ""
         assign(m, part, Unknown(f"{key}[{index}]", spelled, drawn), scope)
 
 

@@ -55,10 +55,10 @@ def source_of(m: Machine, node: ast.AST, value: Value, scope: Scope) -> Source:
         return _iterated(m, node, value, scope)
     if isinstance(value, Range):
         return _ranged(value)
-    if isinstance(value, Parameters | Param):
+    if isinstance(value, (Parameters, Param)):
         every = comprehensions.any_element(m, node, value, scope)
         return Source("params", lambda _: every, 1)
-    if isinstance(value, tuple | ListValue | DictValue):
+    if isinstance(value, (tuple, ListValue, DictValue)):
         found = _contained(value)
         if found is not None:
             return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from typing import TYPE_CHECKING, Any
 
 from instep.check.execute.decisions import Decisions, Undecided
@@ -11,7 +12,6 @@ from instep.check.execute.tensors import Tensor
 from instep.check.execute.values import DictValue, Gate, ListValue, Ref, Thing, Unknown, Value
 
 if TYPE_CHECKING:
-    import ast
     from collections.abc import Callable, Hashable, Sequence
 
     from instep.check.execute.arguments import Call
@@ -110,6 +110,9 @@ class Machine:
 
     def ev(self, node: ast.AST, scope: Scope) -> Value:
         """Evaluate an expression."""
+        if type(node) is ast.Name:  # every other one: it is not worth a call of its own
+            found = scope.names.get(node.id)
+            return found if found is not None else self.lookup(node.id, scope)
         return EVALUATE[type(node)](self, node, scope)
 
     def run(self, statements: Sequence[ast.stmt], scope: Scope) -> int | None:
