@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 def test(m: Machine, node: ast.expr, scope: Scope, *, prefer: bool, worth: bool) -> bool:
     """Return whether a condition holds; `prefer` where that cannot be known."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return not test(m, node.operand, scope, prefer=not prefer, worth=worth)
     if isinstance(node, ast.BoolOp):
         return _connected(m, node, scope, prefer=prefer, worth=worth)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return not test(m, node.operand, scope, prefer=not prefer, worth=worth)
     found = _truth(m, node, scope)
     if isinstance(found, Undecided):
         return m.decisions.decide(found, prefer=prefer, worth=worth)

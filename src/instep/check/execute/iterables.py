@@ -100,7 +100,7 @@ def _spelled(node: ast.AST, scope: Scope) -> str:
 
 
 def _batch(m: Machine, node: ast.AST, origin: Thing | None, scope: Scope) -> Unknown:
-    drawn = getattr(origin, "drawn", None) or origin
+    drawn = (origin.drawn or origin) if isinstance(origin, Unknown) else origin
     made = m.unknown(node, scope, "batch", drawn=drawn)
     if origin is not None and UNEVEN in origin.attrs:
         made.attrs[UNEVEN] = True

@@ -226,6 +226,6 @@ def truth(value: Value) -> bool | Undecided:
         return Undecided(value.key)
     if isinstance(value, Tensor):
         return Undecided(f"tensor:{getattr(value.made_at, 'lineno', 0)}")
-    if isinstance(value, ListValue | DictValue) and not value.items:
+    if isinstance(value, (ListValue, DictValue)) and not value.items:
         return False if value.exact else Undecided(f"{type(value).__name__}:{id(value)}")
     return True

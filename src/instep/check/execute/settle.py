@@ -134,10 +134,10 @@ def multiplier(part: Any) -> float | None:
     >>> multiplier(0.5), multiplier((4, -1)), multiplier((None, -1))
     (0.5, 0.25, None)
     """
-    if isinstance(part, int | float):
+    if isinstance(part, (int, float)):
         return float(part)
     value, power = part
     number = value.count if isinstance(value, Unknown) else value
-    if not isinstance(number, int | float) or not number:
+    if not isinstance(number, (int, float)) or not number:
         return None
     return float(number) if power == 1 else 1.0 / number
