@@ -76,16 +76,18 @@ class WindowRecord:
     @once
     def carried(self) -> int | None:
         """Backwards of earlier windows that are in this update too; None if not known."""
-        if self.pending == 0 or any(map(clears, self.events)):
+        is_cleared = len(self.since_clear) < len(self.events)
+        if self.pending == 0 or is_cleared:
             return 0
-        return self.pending if all(map(is_known, self.events)) else None
+        return self.pending if self.certain else None
 
     @once
     def passed_on(self) -> int | None:
         """Backwards in `.grad` when the next window opens; None if not known."""
-        if self.carried is None or not all(map(is_known, self.since_clear)):
+        carried = self.carried
+        if carried is None or not (self.certain or all(map(is_known, self.since_clear))):
             return None
-        return self.carried + len(self.kept)
+        return carried + len(self.kept)
 
     @once
     def items(self) -> float | None:

@@ -123,7 +123,7 @@ class Trace:
         """
         if not self._kinds:
             self._sort()
-        return all(kind in self._kinds for kind in kinds)
+        return self._kinds.keys() >= set(kinds)
 
     def _sort(self) -> None:
         """Sort the events by their classes, all at once: rules ask for nearly all of them."""
