@@ -24,18 +24,19 @@ from typing import TYPE_CHECKING
 from instep.rules.finding import Severity
 from instep.rules.reading import distinct, measured
 from instep.rules.view import report, spelled
+from instep.trace import Measured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from instep.rules.finding import Finding
     from instep.rules.view import View
-    from instep.trace import Measured
 
 CODE = "INS606"
 NAME = "ranks-disagree"
 SUMMARY = "Ranks that should hold the same model have other weights, or other numbers of updates."
 SEVERITY = Severity.ERROR
+NEEDS = (Measured,)
 SEEN = "watch"
 
 BAD = """\

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 def test(m: Machine, node: ast.expr, scope: Scope, *, prefer: bool, worth: bool) -> bool:
     """Return whether a condition holds; `prefer` where that cannot be known."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return not test(m, node.operand, scope, prefer=not prefer, worth=worth)
     if isinstance(node, ast.BoolOp):
         return _connected(m, node, scope, prefer=prefer, worth=worth)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return not test(m, node.operand, scope, prefer=not prefer, worth=worth)
     found = _truth(m, node, scope)
     if isinstance(found, Undecided):
         return m.decisions.decide(found, prefer=prefer, worth=worth)
@@ -29,7 +29,7 @@ def test(m: Machine, node: ast.expr, scope: Scope, *, prefer: bool, worth: bool)
 
 def _truth(m: Machine, node: ast.expr, scope: Scope) -> bool | Undecided:
     value = m.ev(node, scope)
-    if isinstance(value, Gate | Mod):
+    if isinstance(value, (Gate, Mod)):
         m.seen_gate = (value.every, value.literal)
         if m.gate_matters and value.every <= MOST_EVERY and m.hang(value.every):
             raise RestartError

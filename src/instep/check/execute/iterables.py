@@ -55,10 +55,10 @@ def source_of(m: Machine, node: ast.AST, value: Value, scope: Scope) -> Source:
         return _iterated(m, node, value, scope)
     if isinstance(value, Range):
         return _ranged(value)
-    if isinstance(value, Parameters | Param):
+    if isinstance(value, (Parameters, Param)):
         every = comprehensions.any_element(m, node, value, scope)
         return Source("params", lambda _: every, 1)
-    if isinstance(value, tuple | ListValue | DictValue):
+    if isinstance(value, (tuple, ListValue, DictValue)):
         found = _contained(value)
         if found is not None:
             return found
@@ -100,7 +100,7 @@ def _spelled(node: ast.AST, scope: Scope) -> str:
 
 
 def _batch(m: Machine, node: ast.AST, origin: Thing | None, scope: Scope) -> Unknown:
-    drawn = getattr(origin, "drawn", None) or origin
+    drawn = (origin.drawn or origin) if isinstance(origin, Unknown) else origin
     made = m.unknown(node, scope, "batch", drawn=drawn)
     if origin is not None and UNEVEN in origin.attrs:
         made.attrs[UNEVEN] = True

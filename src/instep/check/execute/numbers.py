@@ -42,13 +42,13 @@ _MOST_INT = 1 << 64
 
 def number(value: Value) -> int | float | None:
     """Return a value as a number if it is one, or is taken for one."""
-    if isinstance(value, Unknown):
+    if type(value) is Unknown:
         if value.count is not None:
             return value.count
         if value.made is None and value.known_as and value.known_as in COUNTS:
             return value.number()
         return None
-    return value if isinstance(value, int | float) else None
+    return value if isinstance(value, (int, float)) else None
 
 
 def key(value: Value) -> str:
@@ -151,8 +151,7 @@ def _modulo(m: Machine, node: ast.AST, left: Value, right: Value, scope: Scope) 
 
 
 def _is_tensor(value: Value) -> bool:
-    if isinstance(value, Unknown):
+    kind = type(value)
+    if kind is Unknown:
         return isinstance(value.made, Tensor)
-    return isinstance(value, Tensor | Grad) or (
-        isinstance(value, Net) and value.kind == "Parameter"
-    )
+    return kind is Tensor or kind is Grad or (kind is Net and value.kind == "Parameter")

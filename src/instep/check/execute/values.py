@@ -43,7 +43,11 @@ SUM = "sum()"
 
 
 class Thing:
-    """Something with an identity, named by what it was first assigned to."""
+    """Something with an identity, named by what it was first assigned to.
+
+    Those that come by the thousand set its two fields themselves: calling up takes as long as all
+    the rest of making one.
+    """
 
     node: ast.AST | None = None  # where it was made, if that was seen
     module: Module | None = None
@@ -68,7 +72,8 @@ class Unknown(Thing):
     whole: Unknown | None = None  # what it is an attribute of
 
     def __init__(self, key: str, name: str | None = None, drawn: Thing | None = None) -> None:
-        super().__init__(name if name is not None else key)
+        self.known_as = name if name is not None else key
+        self.attrs = {}
         self.key = key
         self.drawn = drawn  # the loader whose batch it is, or is made of
 
@@ -88,17 +93,26 @@ class Ref(Thing):
     """Something outside the project, by its full name: "torch.optim.Adam"."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(path)
+        self.known_as = path
+        self.attrs = {}
         self.path = path
+        self._members: dict[str, Ref] = {}
+
+    def member(self, name: str) -> Ref:
+        """Return what it has under a name: always the same, since it is nothing but a name."""
+        found = self._members.get(name)
+        if found is None:
+            found = self._members[name] = Ref(f"{self.path}.{name}")
+        return found
 
 
 class Method(Thing):
     """A method of something that is not the project's: `optimizer.step`."""
 
     def __init__(self, receiver: Value, name: str) -> None:
-        super().__init__(name)
+        self.known_as = self.name = name
+        self.attrs = {}
         self.receiver = receiver
-        self.name = name
 
 
 class Native(Thing):
