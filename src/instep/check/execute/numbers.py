@@ -12,7 +12,7 @@ from instep.check.execute.lengths import MOST_EVERY
 from instep.check.execute.roles import Names
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Grad, Net, Parameters
-from instep.check.execute.values import ListValue, Mod, Thing, Tick, Unknown
+from instep.check.execute.values import ListValue, Mod, Thing, Tick, Unknown, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +38,8 @@ _OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 _MOST_POWER = 64
 _MOST_INT = 1 << 64
+MOST_ITEMS = 256
+"""Elements and characters of what `+` puts together: doubled at each pass, they fill any memory."""
 
 
 def number(value: Value) -> int | float | None:
@@ -59,7 +61,17 @@ def key(value: Value) -> str:
         return f"tensor:{getattr(value.made_at, 'lineno', 0)}"
     if isinstance(value, Thing):
         return f"{type(value).__name__}:{value.known_as}"
-    return repr(value)
+    if isinstance(value, tuple):
+        return f"tuple:{id(value)}" if _is_deep(value) else key_of(repr(value))
+    return key_of(repr(value)) if isinstance(value, str) else repr(value)
+
+
+def _is_deep(value: tuple[Value, ...]) -> bool:
+    """Say whether a tuple holds others that hold others: they may be the same a million times."""
+    return len(value) > MOST_ITEMS or any(
+        isinstance(part, tuple) and any(isinstance(inner, tuple) for inner in part)
+        for part in value
+    )
 
 
 def binary(
@@ -96,9 +108,11 @@ def _joined(left: Value, right: Value) -> Value:
         held = None if left.nets is None or right.nets is None else left.nets | right.nets
         return Parameters(held, complete=left.complete and right.complete)
     if isinstance(left, ListValue) and isinstance(right, ListValue):
-        return ListValue([*left.items, *right.items], exact=left.exact and right.exact)
+        items = [*left.items, *right.items]
+        exact = left.exact and right.exact and len(items) <= MOST_ITEMS
+        return ListValue(items[:MOST_ITEMS], exact=exact)
     same = type(left) is type(right) and isinstance(left, tuple | str)
-    return left + right if same else None
+    return left + right if same and len(left) + len(right) <= MOST_ITEMS else None
 
 
 def compute(kind: type[ast.operator], one: Any, two: Any) -> int | float | None:

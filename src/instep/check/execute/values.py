@@ -42,6 +42,23 @@ SUM = "sum()"
 """The name of a count that the data decide: how many items a mask leaves."""
 
 
+LONGEST = 240
+"""Characters of a name or a key: in a loop, one that is made of another grows at each pass."""
+
+
+def name_of(text: str) -> str:
+    """Return a name, by its end if it is too long: what something is stands there."""
+    return text if len(text) <= LONGEST else f"…{text[1 - LONGEST :]}"
+
+
+def key_of(text: str) -> str:
+    """Return a key that is short, and as different from others as the whole text."""
+    if len(text) <= LONGEST:
+        return text
+    mark = f"#{hash(text):x}…"
+    return mark + text[len(mark) - LONGEST :]
+
+
 class Thing:
     """Something with an identity, named by what it was first assigned to."""
 
@@ -49,7 +66,7 @@ class Thing:
     module: Module | None = None
 
     def __init__(self, name: str | None = None) -> None:
-        self.known_as = name
+        self.known_as = name if name is None else name_of(name)
         self.attrs: dict[str, Value] = {}
 
     def __repr__(self) -> str:
@@ -68,8 +85,8 @@ class Unknown(Thing):
     whole: Unknown | None = None  # what it is an attribute of
 
     def __init__(self, key: str, name: str | None = None, drawn: Thing | None = None) -> None:
-        super().__init__(name if name is not None else key)
-        self.key = key
+        self.key = key_of(key)
+        super().__init__(name if name is not None else self.key)
         self.drawn = drawn  # the loader whose batch it is, or is made of
 
     def number(self) -> int:
@@ -89,7 +106,7 @@ class Ref(Thing):
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
-        self.path = path
+        self.path = name_of(path)
 
 
 class Method(Thing):
