@@ -821,3 +821,25 @@ def test_what_an_optimizer_holds_must_be_known_for_an_error():
 
     assert severities("optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n") == ["error"]
     assert severities("optimizer = torch.optim.SGD(chosen, lr=0.1)\n") == ["warning"]
+
+
+def test_a_window_of_one_turn_through_what_is_cycled_beside_the_batches():
+    loop = """\
+from itertools import cycle
+def train(loader, model, optimizer, heads):
+{before}    for i, (batch, head) in enumerate(zip(loader, cycle({through}))):
+        if i % {every} == 0:
+            optimizer.zero_grad()
+        F.mse_loss(model(batch, head), batch).mean().backward()
+        if (i + 1) % {every} == 0:
+            optimizer.step()
+"""
+
+    def through(name, every, before=""):
+        return codes(HEAD + loop.format(through=name, every=every, before=before))
+
+    assert through("heads", "len(heads)") == set()
+    assert through("heads", "n", "    n = len(heads)\n") == set()
+    assert through("('a', 'b', 'c')", 3) == set()
+    assert through("heads", "len(others)") == {"INS201", "INS202"}
+    assert through("('a', 'b', 'c')", 4) == {"INS201", "INS202"}

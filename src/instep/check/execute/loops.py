@@ -35,7 +35,7 @@ def for_(m: Machine, node: ast.For, scope: Scope) -> int | None:
     if source.kind == "params" or not scope.module.scan.any_hot(node.body):
         return _once(m, node, source, scope)
     loop = enter(m, node, source.kind, source.origin)
-    loop.literal = source.literal
+    loop.literal, loop.cycled = source.literal, source.cycled
     loop.text = scope.module.spelled(node.iter)
     loop.name = scope.module.spelled(node.target)
     cut = source.strided and not _CARRIED.search(scope.module.text(node))

@@ -12,7 +12,17 @@ from instep.check.execute.lengths import MOST_EVERY
 from instep.check.execute.roles import Names
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Grad, Net, Parameters
-from instep.check.execute.values import ListValue, Mod, Thing, Tick, Unknown, key_of
+from instep.check.execute.values import (
+    LENGTH,
+    DictValue,
+    ListValue,
+    Mod,
+    Thing,
+    Tick,
+    Unknown,
+    key_of,
+    unify,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -161,7 +171,19 @@ def _modulo(m: Machine, node: ast.AST, left: Value, right: Value, scope: Scope) 
         for loop in m.loops:
             loop.unsure = True
     rest.every, rest.literal = divisor, not isinstance(right, Unknown)
+    for loop in m.loops:
+        # One turn through heads or tasks is a sum over them, and not a batch in pieces.
+        loop.unsure = loop.unsure or any(_is_length(right, of) for of in loop.cycled)
     return rest
+
+
+def _is_length(value: Value, of: Value) -> bool:
+    of = unify(of)
+    if isinstance(of, ListValue | DictValue) and of.exact:
+        of = tuple(of.items)
+    if isinstance(of, tuple):
+        return bool(value == len(of))
+    return isinstance(of, Thing) and value is not None and of.attrs.get(LENGTH) is value
 
 
 def _is_tensor(value: Value) -> bool:
