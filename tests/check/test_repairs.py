@@ -843,3 +843,32 @@ def train(loader, model, optimizer, heads):
     assert through("('a', 'b', 'c')", 3) == set()
     assert through("heads", "len(others)") == {"INS201", "INS202"}
     assert through("('a', 'b', 'c')", 4) == {"INS201", "INS202"}
+
+
+def test_the_same_question_has_the_same_answer():
+    loop = """\
+def train(encoder, decoder, loader):
+    opt_d = torch.optim.Adam(decoder.parameters())
+    opt_e = torch.optim.Adam(encoder.parameters())
+    for x in loader:
+        opt_d.zero_grad()
+        if not {first}:
+            loss = F.mse_loss(decoder(encoder.encode_batch(x)), x)
+        else:
+            opt_e.zero_grad()
+            loss = F.mse_loss(decoder(encoder(x)), x)
+        loss.backward()
+        opt_d.step()
+        if {second}:
+            opt_e.step()
+"""
+
+    def asked(first, second):
+        return codes(HEAD + loop.format(first=first, second=second))
+
+    assert asked("encoder.ok()", "encoder.ok()") == set()
+    assert asked("is_main()", "is_main()") == set()
+    assert asked("encoder.ok()", "encoder.ready()") == {"INS101"}
+    # What draws, or is asked of another loss, may well have another answer.
+    assert asked("coins.pop()", "coins.pop()") == {"INS101"}
+    assert asked("chance(x)", "chance(loss)") == {"INS101"}
