@@ -872,3 +872,22 @@ def train(encoder, decoder, loader):
     # What draws, or is asked of another loss, may well have another answer.
     assert asked("coins.pop()", "coins.pop()") == {"INS101"}
     assert asked("chance(x)", "chance(loss)") == {"INS101"}
+
+
+def test_epochs_that_are_counted_from_one_are_as_many():
+    loop = """\
+def train(loader, model, args):
+    optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
+    count = 0
+    for epoch in range({}):
+        for x, y in loader:
+            {}
+            loss = F.mse_loss(model(x), y) / args.acc
+            loss.backward()
+            if count % args.acc == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+"""
+    for epochs in ("args.epochs", "1, 1 + args.epochs", "1, args.epochs", "first, args.epochs"):
+        assert codes(HEAD + loop.format(epochs, "count += 1")) == set(), epochs
+    assert codes(HEAD + loop.format("1", "count += 1")) == {"INS202"}

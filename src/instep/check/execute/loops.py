@@ -98,14 +98,15 @@ def _guess(m: Machine, node: ast.For, source: Source, loop: Loop, scope: Scope) 
     bound = source.bound
     if loop.kind != "range" or source.length is not None or not isinstance(bound, Unknown):
         return
+    element = source.element(0)
+    first = element if isinstance(element, int) else 0
     if _is_epoch(loop.name):
-        bound.count = EPOCHS
+        bound.count = EPOCHS + first
     elif scope.module.counts(node):
         bound.count = m.lengths.short()
     else:
         return
-    first = source.element(0)
-    source.length = bound.count - first if isinstance(first, int) else bound.count
+    source.length = bound.count - first
 
 
 def _is_epoch(name: str) -> bool:
