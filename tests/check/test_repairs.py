@@ -891,3 +891,96 @@ def train(loader, model, args):
     for epochs in ("args.epochs", "1, 1 + args.epochs", "1, args.epochs", "first, args.epochs"):
         assert codes(HEAD + loop.format(epochs, "count += 1")) == set(), epochs
     assert codes(HEAD + loop.format("1", "count += 1")) == {"INS202"}
+
+
+LOSES = """\
+optimizer = torch.optim.Adam(model.parameters())
+for epoch in range(10):
+    for x, y in loader:
+        loss = F.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        for x, y in test_loader:
+            model(x)
+"""
+NET = """\
+from torch import nn
+class {name}(nn.Module):
+    def __init__(self, {given}):
+        super().__init__()
+        self.f = {made}
+    def forward(self, x):
+        return self.f(x)
+"""
+
+
+def net(made, name="Net", given="*inner"):
+    return NET.format(made=made, name=name, given=given)
+
+
+def lost(classes, model="Net()"):
+    return codes(HEAD + classes + f"model = {model}\n" + LOSES) == {"INS604"}
+
+
+def test_a_model_of_layers_without_a_mode_loses_none():
+    block = net("nn.Linear(4, 4)", "TransformerBlock")
+    for made in (
+        "nn.ModuleList([nn.Linear(4, 4), nn.LayerNorm(4)])",
+        "nn.LSTM(4, 4, batch_first=True)",
+        "nn.Sequential(TransformerBlock(), nn.GRU(4, 4))",
+        "[TransformerBlock for _ in range(2)]",
+    ):
+        assert not lost(block + net(made)), made
+    dropping = net("nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.1))", "TransformerBlock")
+    for made in (
+        "nn.ModuleList([TransformerBlock()])",
+        "[TransformerBlock for _ in range(2)]",
+        "nn.LSTM(4, 4, 2, True, True, 0.5)",
+        "nn.LSTM(4, 4, **options)",
+        "nn.LSTM(*sizes)",
+        "nn.GRU(4, 4, dropout=0.1)",
+        "nn.TransformerEncoderLayer(4, 2)",
+        "Elsewhere(4)",
+    ):
+        assert lost(dropping + net(made)), made
+    derived = "class Derived(TransformerBlock):\n    pass\n"
+    assert not lost(block + derived, "Derived()")
+    assert lost(dropping + derived, "Derived()")
+
+
+def test_a_model_that_is_given_one_with_a_mode_has_one():
+    holder = net("nn.ModuleList([inner])", given="inner")
+    dropping = net("nn.Dropout(0.1)", "Dropping")
+    assert lost(holder + dropping, "Net(Dropping())")
+    assert not lost(holder + net("nn.Linear(4, 4)", "Plain"), "Net(Plain())")
+
+
+def test_a_model_that_comes_in_eval_mode_loses_none():
+    bert = "from {0} import BertModel\nCHOSEN = BertModel\n"
+    head = net("CHOSEN.from_pretrained('bert')\n        self.g = nn.Linear(4, 4)")
+    head = head.replace("self.f(x)", "self.g(self.f(x))")
+    assert not lost(bert.format("transformers") + head)
+    assert lost(bert.format("transformers") + head, "Net().train()")
+    assert lost(bert.format("other") + head)
+
+
+def test_a_train_that_trains_is_no_mode():
+    model = net("nn.Dropout(0.1)")
+    method = """\
+    def train(self{}):
+        optimizer = torch.optim.Adam(self.parameters())
+        for epoch in range(10):
+            {}
+            for x, y in self.loader:
+                optimizer.zero_grad()
+                F.mse_loss(self(x), y).backward()
+                optimizer.step()
+            self.eval()
+            with torch.no_grad():
+                self(self.x)
+"""
+    assert codes(HEAD + model + method.format(", callback", "self.train()")) == set()
+    assert codes(HEAD + model + method.format("", "pass").replace("train", "fit")) == {"INS604"}

@@ -99,7 +99,10 @@ def _through(m: Machine, node: ast.AST, value: Net, inputs: list[Value]) -> Tens
 
 def _mode(m: Machine, value: Net, call: Call) -> Value:
     chosen = call.get(0, "mode", default=True)
-    if call.name == "train" and not isinstance(chosen, bool | Gate):
+    own = attributes.find_member(value, "train") if value.cls is not None else None
+    # A `train` that trains is no switch, and `eval` is nothing but `train(False)`.
+    trains = isinstance(own, Function) and _trains(own)
+    if trains or (call.name == "train" and not isinstance(chosen, bool | Gate)):
         for part in value.inside():
             part.training, part.settled = None, False
         return value
