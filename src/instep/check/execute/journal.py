@@ -47,6 +47,10 @@ class Loop:
             return False
         return self.steps > 0
 
+    def runs_once(self) -> bool:
+        """Say whether the source says that it has one iteration."""
+        return self.literal and self.length == 1
+
     def is_repeated(self) -> bool:
         """Say whether a loop around it, over epochs, may run it again."""
         return self.outer is not None and self.outer.text != "range(1)"
