@@ -984,3 +984,47 @@ def test_a_train_that_trains_is_no_mode():
 """
     assert codes(HEAD + model + method.format(", callback", "self.train()")) == set()
     assert codes(HEAD + model + method.format("", "pass").replace("train", "fit")) == {"INS604"}
+
+
+def test_a_tensor_that_is_updated_by_hand_is_trained():
+    loop = """\
+multiplier = torch.tensor(1.0, requires_grad=True)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    optimizer.zero_grad()
+    F.mse_loss(model(x) * multiplier, y).backward()
+    optimizer.step()
+    {}
+"""
+    made = HEAD + "model = torch.nn.Linear(2, 2)\n"
+    for update in (
+        "with torch.no_grad(): multiplier += 0.1 * multiplier.grad",
+        "with torch.no_grad(): multiplier.add_(0.1 * multiplier.grad)",
+        "multiplier.data -= 0.1 * multiplier.grad",
+        "multiplier.data.sub_(0.1 * multiplier.grad)",
+    ):
+        assert "INS502" not in codes(made + loop.format(update)), update
+    for other in ("print(multiplier)", "multiplier.data.clamp_(0, 1)"):
+        assert "INS502" in codes(made + loop.format(other)), other
+
+
+def test_a_total_of_a_loop_that_runs_once_keeps_one_graph():
+    loop = """\
+{before}for epoch in range(100):
+    {within}
+    for step in range({times}):
+        model.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        total += loss
+        optimizer.step()
+    print(total)
+"""
+
+    def kept(times, before="", within="total = 0.0"):
+        return codes(MADE + loop.format(times=times, before=before, within=within)) == {"INS601"}
+
+    assert not kept(1)
+    assert not kept("n", "n = 1\n")
+    assert kept(2)
+    assert kept(1, "total = 0.0\n", "pass")

@@ -8,6 +8,7 @@ from instep.check.execute import (
     attributes,
     factors,
     functions,
+    grads,
     layers,
     lightning,
     opaque,
@@ -180,6 +181,8 @@ def _resized(m: Machine, value: Net, call: Call) -> Value:
 def _other(m: Machine, value: Net, call: Call) -> Value:
     if call.name in lightning.METHODS:
         return lightning.method(m, value, call)
+    if call.name in grads.MOVES and grads.is_moved(m, value):
+        return value
     opaque.watch(m, call.name, call, call.inputs)
     return _through(m, call.node, value, call.inputs)
 
