@@ -932,6 +932,7 @@ def test_a_model_of_layers_without_a_mode_loses_none():
         "nn.LSTM(4, 4, batch_first=True)",
         "nn.Sequential(TransformerBlock(), nn.GRU(4, 4))",
         "[TransformerBlock for _ in range(2)]",
+        "nn.Linear(4, 4)  # Size(4, 4)",
     ):
         assert not lost(block + net(made)), made
     dropping = net("nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.1))", "TransformerBlock")

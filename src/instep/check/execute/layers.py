@@ -34,7 +34,6 @@ _MODES = re.compile(
 _SPOKEN = re.compile(r"[A-Z]\w*(LSTM|GRU|Transformer|Attention)|LSTM|GRU|Transformer|Attention")
 """Names of layers that may have a mode, wherever they are mentioned."""
 _BEFORE_DROPOUT = 5  # arguments that a recurrent layer takes before it
-_MADE = re.compile(r"\b([A-Z]\w*)\(")
 _EVALUATED = ("transformers.", "pytorch_transformers.")
 _TRAINABLE = re.compile(
     r"\b(Linear|Conv[123]d|ConvTranspose[123]d|Embedding|LSTM|GRU|RNN|Transformer\w*|Parameter"
@@ -70,8 +69,8 @@ def _is_made_of_modeless(cls: Class) -> bool:
     if _MODES.search(text):
         return False
     called = [part for part in ast.walk(cls.code) if isinstance(part, ast.Call)]
-    made = {*_MADE.findall(text), *_spoken(cls.code)}
-    for name in made - MODELESS - _HOLDERS - {cls.known_as}:
+    made = {name for name in map(_called, called) if name[:1].isupper()}
+    for name in made.union(_spoken(cls.code)) - MODELESS - _HOLDERS - {cls.known_as}:
         if name in _RECURRENT:
             if any(_called(call) == name and _may_drop(call) for call in called):
                 return False
