@@ -4,7 +4,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from instep.check.execute.numbers import MOST_ITEMS, key
-from instep.check.execute.values import LONGEST, DictValue, ListValue, Ref, Thing, Unknown
+from instep.check.execute.values import (
+    LONGEST,
+    DictValue,
+    ListValue,
+    Ref,
+    Thing,
+    Unknown,
+    key_of,
+    name_of,
+)
 from tests.check.execute.run import executed, run
 
 GROWING = [
@@ -77,3 +86,19 @@ def test_a_number_that_is_made_of_itself_in_nested_loops():
     """)
     assert found.paths
     assert not found.problems
+
+
+def test_long_names_are_known_by_their_end_and_long_keys_stay_different():
+    text = "x" * LONGEST
+    assert name_of(text) == key_of(text) == text
+    assert name_of(text + ".model") == "…" + (text + ".model")[1 - LONGEST :]
+    one, other = key_of("a" + text), key_of("b" + text)
+    assert one != other
+    assert one == key_of("a" + text)
+    assert len(one) == len(other) == len(name_of(text + ".model")) == LONGEST
+
+
+def test_nothing_has_a_longer_name():
+    long = "x" * 1000
+    assert len(Thing(long).known_as) == len(Ref(long).path) == LONGEST
+    assert len(Unknown(long).key) == len(Unknown(long).known_as) == LONGEST

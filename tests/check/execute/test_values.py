@@ -1,18 +1,6 @@
 import ast
 
-from instep.check.execute.values import (
-    COUNT,
-    LONGEST,
-    Gate,
-    Mod,
-    Ref,
-    Thing,
-    Tick,
-    Unknown,
-    key_of,
-    name_of,
-    unify,
-)
+from instep.check.execute.values import COUNT, Gate, Mod, Thing, Tick, Unknown, unify
 
 
 def test_a_thing_is_shown_by_its_name():
@@ -57,19 +45,3 @@ def test_a_gate_that_is_turned_hangs_on_the_same_count():
 def test_counters_are_numbers():
     assert Mod(3) + Tick(1) == 4
     assert ast.literal_eval(repr(Tick(2))) == 2
-
-
-def test_long_names_are_known_by_their_end_and_long_keys_stay_different():
-    text = "x" * LONGEST
-    assert name_of(text) == key_of(text) == text
-    assert name_of(text + ".model") == "…" + (text + ".model")[1 - LONGEST :]
-    one, other = key_of("a" + text), key_of("b" + text)
-    assert one != other
-    assert one == key_of("a" + text)
-    assert len(one) == len(other) == len(name_of(text + ".model")) == LONGEST
-
-
-def test_nothing_has_a_longer_name():
-    long = "x" * 1000
-    assert len(Thing(long).known_as) == len(Ref(long).path) == LONGEST
-    assert len(Unknown(long).key) == len(Unknown(long).known_as) == LONGEST

@@ -66,7 +66,7 @@ class Thing:
     module: Module | None = None
 
     def __init__(self, name: str | None = None) -> None:
-        self.known_as = name if name is None else name_of(name)
+        self.known_as = name if name is None or len(name) <= LONGEST else name_of(name)
         self.attrs: dict[str, Value] = {}
 
     def __repr__(self) -> str:
@@ -85,7 +85,7 @@ class Unknown(Thing):
     whole: Unknown | None = None  # what it is an attribute of
 
     def __init__(self, key: str, name: str | None = None, drawn: Thing | None = None) -> None:
-        self.key = key_of(key)
+        self.key = key if len(key) <= LONGEST else key_of(key)
         super().__init__(name if name is not None else self.key)
         self.drawn = drawn  # the loader whose batch it is, or is made of
 
@@ -106,7 +106,7 @@ class Ref(Thing):
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
-        self.path = name_of(path)
+        self.path = path if len(path) <= LONGEST else name_of(path)
 
 
 class Method(Thing):
