@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING
 from instep.check.execute.decisions import Undecided
 from instep.check.execute.lengths import MOST_EVERY
 from instep.check.execute.machine import RestartError, truth
-from instep.check.execute.values import Gate, Mod
+from instep.check.execute.tensors import Tensor
+from instep.check.execute.values import Gate, Mod, unify
 
 if TYPE_CHECKING:
     from instep.check.execute.machine import Machine
     from instep.check.execute.program import Scope
+
+_DRAWS = frozenset({"get", "next", "pop", "popleft", "popitem", "random", "rand", "recv"})
+"""What gives something else each time."""
 
 
 def test(m: Machine, node: ast.expr, scope: Scope, *, prefer: bool, worth: bool) -> bool:
@@ -36,7 +40,24 @@ def _truth(m: Machine, node: ast.expr, scope: Scope) -> bool | Undecided:
     found = truth(value)
     if isinstance(found, Undecided):
         m.hung = True
+        if type(node) is ast.Call and _is_question(m, node, scope):
+            found = Undecided(f"{id(scope.module)}:{scope.module.spelled(node)}")
     return found
+
+
+def _is_question(m: Machine, node: ast.Call, scope: Scope) -> bool:
+    """Say whether a call is a question that has the same answer wherever it is asked:
+    `encoder.is_frozen()`, but not what draws, nor what is asked of a tensor.
+    """
+    func = node.func
+    if node.args or node.keywords or not isinstance(func, ast.Attribute | ast.Name):
+        return False
+    if isinstance(func, ast.Name):
+        return func.id not in _DRAWS
+    of = func.value
+    if func.attr in _DRAWS or not isinstance(of, ast.Attribute | ast.Name):
+        return False
+    return not (isinstance(of, ast.Name) and isinstance(unify(m.lookup(of.id, scope)), Tensor))
 
 
 def _connected(m: Machine, node: ast.BoolOp, scope: Scope, *, prefer: bool, worth: bool) -> bool:

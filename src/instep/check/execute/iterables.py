@@ -45,6 +45,7 @@ class Source:
     origin: Thing | None = None
     endless: bool = False
     strided: bool = False  # a range that goes in steps: something is cut into pieces
+    cycled: tuple[Value, ...] = ()  # what is gone through again and again beside the rest
 
 
 def source_of(m: Machine, node: ast.AST, value: Value, scope: Scope) -> Source:
@@ -109,7 +110,11 @@ def _batch(m: Machine, node: ast.AST, origin: Thing | None, scope: Scope) -> Unk
 
 def _iterated(m: Machine, node: ast.AST, value: Iterator, scope: Scope) -> Source:
     if value.shape == "zip":
-        return _zipped([source_of(m, node, part, scope) for part in value.of])
+        made = _zipped([source_of(m, node, part, scope) for part in value.of])
+        made.cycled = tuple(
+            part.of for part in value.of if isinstance(part, Iterator) and part.infinite
+        )
+        return made
     inner = source_of(m, node, value.of, scope)
     if value.limit is not None:
         inner.length, inner.literal, inner.bound = value.limit, True, None

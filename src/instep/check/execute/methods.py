@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from instep.check.execute import becoming, lightning, losses, models, opaque, scalers
+from instep.check.execute import becoming, grads, lightning, losses, models, opaque, scalers
 from instep.check.execute.things import Accelerator, Criterion, Net, Param, Parameters, Scaler
 from instep.check.execute.values import Unknown
 
@@ -69,6 +69,8 @@ def of_parameter(m: Machine, value: Param, call: Call) -> Value:
         return call.unknown(m)
     if call.name in {"detach", "clone"}:
         return call.unknown(m)
+    if call.name in grads.MOVES and grads.is_moved(m, value):
+        return value
     return opaque.unknown_call(m, call.name, call, [value, *call.inputs])
 
 

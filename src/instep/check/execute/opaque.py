@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from instep.check.execute.machine import Machine
     from instep.check.execute.values import Value
 
-_HARMLESS = frozenset({"zeros", "zeros_like", "new_zeros", "count_nonzero", "nonzero", "zero_"})
+_HARMLESS = frozenset(
+    {"zeros", "zeros_like", "new_zeros", "count_nonzero", "nonzero", "flatnonzero", "zero_",
+     "is_local_process_zero", "is_world_process_zero"}
+)  # fmt: skip
 _MOST = 60
 """Values that are looked into: lists can hold themselves."""
 

@@ -53,6 +53,7 @@ class Module:
         self.picks: dict[ast.AST, set[ast.AST]] = {}
         self.adding: dict[ast.AST, frozenset[ast.AST]] = {}
         self.layers: dict[ast.AST, tuple[bool | None, bool | None]] = {}
+        self.modeless: dict[ast.AST, bool] = {}
 
     @cached_property
     def lines(self) -> list[str]:

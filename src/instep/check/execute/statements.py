@@ -123,6 +123,8 @@ def augmented(m: Machine, node: ast.AugAssign, scope: Scope) -> int | None:
         else:
             m.note("grad-edited", node, scope, param=known.param, factor=factor)
         return None
+    if grads.is_moved(m, known):
+        return None
     new = numbers.binary(m, node, node.op, old, value, scope=scope)
     if isinstance(known, ListValue) and isinstance(added, ListValue):
         known.items.extend(added.items)

@@ -42,6 +42,23 @@ SUM = "sum()"
 """The name of a count that the data decide: how many items a mask leaves."""
 
 
+LONGEST = 240
+"""Characters of a name or a key: in a loop, one that is made of another grows at each pass."""
+
+
+def name_of(text: str) -> str:
+    """Return a name, by its end if it is too long: what something is stands there."""
+    return text if len(text) <= LONGEST else f"…{text[1 - LONGEST :]}"
+
+
+def key_of(text: str) -> str:
+    """Return a key that is short, and as different from others as the whole text."""
+    if len(text) <= LONGEST:
+        return text
+    mark = f"#{hash(text):x}…"
+    return mark + text[len(mark) - LONGEST :]
+
+
 class Thing:
     """Something with an identity, named by what it was first assigned to.
 
@@ -53,7 +70,7 @@ class Thing:
     module: Module | None = None
 
     def __init__(self, name: str | None = None) -> None:
-        self.known_as = name
+        self.known_as = name if name is None or len(name) <= LONGEST else name_of(name)
         self.attrs: dict[str, Value] = {}
 
     def __repr__(self) -> str:
@@ -72,6 +89,10 @@ class Unknown(Thing):
     whole: Unknown | None = None  # what it is an attribute of
 
     def __init__(self, key: str, name: str | None = None, drawn: Thing | None = None) -> None:
+        if len(key) > LONGEST:
+            key = key_of(key)
+        if name is not None and len(name) > LONGEST:
+            name = name_of(name)
         self.known_as = name if name is not None else key
         self.attrs = {}
         self.key = key
@@ -93,9 +114,8 @@ class Ref(Thing):
     """Something outside the project, by its full name: "torch.optim.Adam"."""
 
     def __init__(self, path: str) -> None:
-        self.known_as = path
+        self.known_as = self.path = path if len(path) <= LONGEST else name_of(path)
         self.attrs = {}
-        self.path = path
         self._members: dict[str, Ref] = {}
 
     def member(self, name: str) -> Ref:
