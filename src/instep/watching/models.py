@@ -48,6 +48,8 @@ class Models:
         ):
             self._cut(args[0], place)
         sync = vars(model).get("require_backward_grad_sync")  # a module without it looks long
+        if sync is not None:
+            recorder.sampler.ranks.forward(id_, model, sync=sync)
         training = model.training
         recorder.add(
             ("forward", id_, place, training, sync),

@@ -92,6 +92,7 @@ class Sampler:
 
     def after_backward(self, touched: Touched, place: Place | None) -> None:
         """Look at what the gradients went into."""
+        self.ranks.after_backward(touched)
         if self.looks:
             self.kept.after_backward(place)
         if touched.foreign:

@@ -36,6 +36,9 @@ def install(seam: Seam) -> None:
         recorder.is_going_back = True
         try:
             done = original(*args, **kwargs)
+        except Exception:
+            recorder.sampler.ranks.fell()
+            raise
         finally:
             recorder.is_going_back = False
         try:
