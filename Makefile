@@ -64,7 +64,7 @@ test-gpu: ## the tests that need a CUDA device, with the python that has one: ma
 	PYTHONPATH=src $(or $(GPU_PYTHON),$(BIN)/python) -m pytest -q -m gpu tests/gpu
 
 test-browser: $(READY) ## the pages in a real Chromium: Debian's chromium and chromium-driver
-	$(BIN)/python -m pytest -q -m browser -rs tests/reports
+	$(BIN)/python -m pytest -q -m browser -rs tests/reports tests/security
 
 test-slow: $(READY) ## the tests that take minutes
 	$(BIN)/python -m pytest -q -n 2 -m slow
