@@ -116,7 +116,7 @@ def points(data: Mapping[str, Any], machine: Machine) -> list[Point]:
 
 def _shard_call(machine: Machine, data: Mapping[str, Any]) -> float:
     job = job_of(data, "fsdp")
-    left, calls = 0.0, 0
+    left, calls = 0.0, 0.0
     for each in data["windows"]:
         if _calibrates(each):
             ranks = each["ranks"]
@@ -124,7 +124,7 @@ def _shard_call(machine: Machine, data: Mapping[str, Any]) -> float:
             alone = made.seconds / machine.contention(ranks)
             left += (each["cores"] - _nothing(data, ranks)) / ranks - alone
             reductions = job.micro_batches if each["sync"] == "micro-batch" else 1
-            calls += job.layers * (2 * job.micro_batches + reductions)
+            calls += job.layers * (2 * job.micro_batches + reductions) * machine.contention(ranks)
     return max(left / calls, 0.0)
 
 

@@ -44,7 +44,8 @@ class Machine:
     overlap: float = 0.0
     """Share of a backward in which gradients of layers that are done can travel."""
     shard_call: float = 0.0
-    """Seconds that a rank spends around every collective of sharded parameters."""
+    """Seconds that a rank spends around every collective of sharded parameters; times as many as
+    take turns on its core, because each of them leaves the caches to the next."""
 
     def contention(self, ranks: int) -> float:
         """Return how many ranks take turns on a core.

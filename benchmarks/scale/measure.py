@@ -54,8 +54,10 @@ class Shape:
 
 
 USUAL = Shape(512, 4, 256, 4)
-FRESH, FRESH_RANKS = Shape(384, 6, 128, 3), (1, 3, 6)
-"""Another model on other numbers of ranks, of which no choice in the model knows."""
+SECOND, SECOND_RANKS = Shape(384, 6, 128, 3), (1, 3, 6)
+"""Another model on other numbers of ranks: nothing is fitted to it, but a choice was made by it."""
+FRESH, FRESH_RANKS = Shape(480, 5, 192, 5), (1, 5, 6)
+"""One more, of which no choice in the model knows."""
 # Their names since torch 2.13, which warns of the older ones.
 _gather = getattr(distributed, "all_gather_single", distributed.all_gather_into_tensor)
 _scatter = getattr(distributed, "reduce_scatter_single", distributed.reduce_scatter_tensor)
@@ -64,11 +66,12 @@ _scatter = getattr(distributed, "reduce_scatter_single", distributed.reduce_scat
 def measure(rounds: int = 2) -> dict[str, Any]:
     """Measure everything several times; return the least of each, as the file keeps it."""
     found = _round()
-    fresh = measured(FRESH, FRESH_RANKS)
+    second, fresh = measured(SECOND, SECOND_RANKS), measured(FRESH, FRESH_RANKS)
     for _ in range(rounds - 1):
         found = least(found, _round())
+        second = least(second, measured(SECOND, SECOND_RANKS))
         fresh = least(fresh, measured(FRESH, FRESH_RANKS))
-    return found | {"fresh": fresh}
+    return found | {"second": second, "fresh": fresh}
 
 
 def least(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:

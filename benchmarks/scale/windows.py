@@ -92,7 +92,7 @@ def _exposed(  # noqa: PLR0917
             machine.overlap * _BACKWARD * job.micro_seconds,
         )
     contention = machine.contention(ranks)
-    call = machine.shard_call * contention
+    call = machine.shard_call * contention**2  # it takes longer, and has to wait for its turn
     scatter = machine.seconds("reduce-scatter", size / job.layers, ranks) + call
     weights = job.parameters * job.parameter_bytes
     gather = machine.seconds("all-gather", weights / job.layers, ranks) + call

@@ -159,7 +159,7 @@ def test_windows_on_gloo_are_predicted(data):
 
 
 def test_windows_that_no_choice_knew_of_are_predicted(data):
-    """Another model on 3 and 6 ranks, measured when the model was done."""
+    """Another model on 5 and 6 ranks, measured when the model was done."""
     found = errors(data["fresh"], fit.fitted(data), windows=True)
     assert len(found) == 8
     assert max(found) < 0.35
