@@ -11,7 +11,7 @@ TRAINCHECK_READY := $(TRAINCHECK)/.ready
 # Tests and benchmarks measure the arithmetic, not the scheduling of threads over each other.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup setup-bench demo docs test lint types unit fuzz test-gpu test-slow test-browser test-peers format \
+.PHONY: help setup setup-bench demo docs test lint types unit fuzz test-gpu test-slow test-browser test-peers format simulate-scale \
 	bench-overhead bench-exactness bench-check bench-watch bench-splits bench-gpu clean
 
 help:
@@ -97,6 +97,9 @@ $(TRAINCHECK_READY): constraints.txt
 	$(TRAINCHECK)/bin/python -m pip install --quiet -c constraints.txt torch==2.13.0
 	$(TRAINCHECK)/bin/python -m pip install --quiet -c constraints.txt traincheck==0.2.0
 	touch $@
+
+simulate-scale: $(READY) ## a window on up to 16,384 ranks, and what failures cost: writes docs/scale.md
+	$(BIN)/python -m benchmarks.scale --write
 
 docs: $(READY) ## write docs/rules, and the README's table of rules and sample output
 	$(BIN)/python -m docs.rule_pages

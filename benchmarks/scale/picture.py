@@ -40,8 +40,8 @@ def draw(assumed: Assumed, path: Path = PICTURE) -> None:
         seconds = [each.seconds * 1e3 for each in made]
         first.plot(RANKS, seconds, color=colour, ls=style, lw=1.8, label=label)
     first.set_ylabel("milliseconds of a window")
-    first.set_yscale("log")
-    first.legend(frameon=False, fontsize=8)
+    first.set_ylim(bottom=0)
+    first.legend(frameon=False, fontsize=8, loc="lower right")
     for sync, style in (("window", "-"), ("micro-batch", ":")):
         made = [window(machine, ragged, ranks, "ddp", sync) for ranks in RANKS]
         waited = [100 * each.waited / (8 * ragged.micro_seconds) for each in made]
@@ -63,7 +63,7 @@ def draw(assumed: Assumed, path: Path = PICTURE) -> None:
 def _tidy(axes: Any) -> None:
     axes.set_xscale("log", base=2)
     ticks = [4**power for power in range(8)]
-    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    axes.set_xticks(ticks, [f"{tick // 1024}k" if tick >= 1024 else str(tick) for tick in ticks])
     axes.set_xlabel("ranks")
     axes.grid(visible=True, alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)

@@ -19,6 +19,8 @@ NAMES: dict[Kind, str] = {"ddp": "DDP", "fsdp": "FSDP2", "fsdp-kept": "FSDP2, ke
 VARIATIONS = (0.02, 0.1, 0.3)
 HOURS = (5_000, 50_000, 500_000)
 STRETCHES, SEED = 20_000, 7
+SHAPES = {None: "first", "second": "second", "fresh": "third"}
+"""The models that were measured: where they are in the file, and what the page calls them."""
 
 
 def gloo() -> str:
@@ -26,31 +28,36 @@ def gloo() -> str:
     data = fit.measurements()
     machine = fit.fitted(data)
     found = fit.points(data, machine)
-    windows = [each for each in found if "window" in each.what]
-    rows = [
-        [
-            each.what,
-            str(each.ranks),
-            f"{each.measured * 1e3:.0f}",
-            f"{each.predicted * 1e3:.0f}",
-            f"{each.error:+.0%}",
-            "fitted" if each.fitted else "predicted",
-        ]
-        for each in windows
-    ]
-    head = ["window of 4 micro-batches", "ranks", "measured, core ms", "model", "off by", ""]
     collectives = [each for each in found if "window" not in each.what]
+    rows, unfitted = [], []
+    for name, shape in SHAPES.items():
+        windows = found if name is None else fit.points(data[name], machine)
+        for each in windows:
+            if "window" in each.what:
+                rows.append([shape, each.what, *_cells(each)])
+                unfitted += [] if each.fitted else [each]
+    head = ["model", "window", "ranks", "measured, core ms", "predicted", "off by", ""]
     words = (
         f"A message takes {machine.inside.message * 1e6:.0f} µs of a core, a byte that is sent "
         f"{machine.inside.byte * 1e9:.2f} ns, a byte that is copied {machine.copy * 1e9:.2f} ns, "
-        f"and sharding {machine.shard_call * 1e6:.0f} µs around every collective. Of "
-        f"{len(collectives)} collectives of 16 KiB to 16 MiB on 2, 4 and 8 ranks, "
-        f"{_errors(each for each in collectives if each.fitted)} among those it was fitted to and "
-        f"{_errors(each for each in collectives if not each.fitted)} among the others. Windows that "
-        f"it was not fitted to: {_errors(each for each in windows if not each.fitted)}.\n\n"
+        f"and sharding {machine.shard_call * 1e6:.0f} µs around every collective. "
+        f"{len(collectives)} collectives of 16 KiB to 16 MiB on 2, 4 and 8 ranks: of those it was "
+        f"fitted to {_errors(each for each in collectives if each.fitted)}; of the others "
+        f"{_errors(each for each in collectives if not each.fitted)}. Of the windows that it was "
+        f"not fitted to {_errors(unfitted)}.\n\n"
         f"Machine: {data['machine']}. Versions: {data['versions']}."
     )
     return f"{table(head, rows)}\n\n{words}"
+
+
+def _cells(point: Point) -> list[str]:
+    return [
+        str(point.ranks),
+        f"{point.measured * 1e3:.0f}",
+        f"{point.predicted * 1e3:.0f}",
+        f"{point.error:+.0%}",
+        "fitted" if point.fitted else "",
+    ]
 
 
 def device() -> str:
