@@ -1,9 +1,9 @@
 """What nobody has measured here: a cluster of GPUs, how uneven its work is, how often it fails.
 
 Every number is an option of the command. The links are the nominal ones of H200 servers with a
-400 Gb/s port per GPU, at four fifths; a message is what collectives of one element are reported to
-take per step. A failure of a rank once in 50,000 hours is that of the largest published run (419
-unexpected interruptions of 16,384 GPUs in 54 days: The Llama 3 Herd of Models, 2024).
+400 Gb/s port per GPU, at four fifths; the times of a message and the overlap are guesses. A failure
+of a rank once in 50,000 hours is that of a published run (419 unexpected interruptions of 16,384
+GPUs in 54 days: The Llama 3 Herd of Models, 2024).
 """
 
 from __future__ import annotations

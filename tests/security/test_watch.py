@@ -48,7 +48,7 @@ def watched(tmp_path_factory):
     (folder / "aside").mkdir()
     guard = Guard(tree, folder / "aside")
     made = {}
-    for name in ("sarif", "github", "json", "text"):
+    for name in ("sarif", "github", "text"):
         words = (f"--output-format={name}", f"--output-file=report.{name}")
         drawn = ("--report=page.html", "--chrome-trace=trace.json") if name == "text" else ()
         done = guard.instep("watch", *words, *drawn, FILE, OUT)
@@ -71,8 +71,6 @@ def test_the_page_has_only_scripts_of_ours(watched):
 
 def test_reports_for_programs(watched):
     _, made, _, _ = watched
-    [found] = [each for each in json.loads(made["json"]) if each["code"] == "INS101"]
-    assert found["path"] == FILE  # JSON can hold anything
     sarif = json.loads(made["sarif"])
     uris = re.findall(r'"uri": ?"([^"]*)"', json.dumps(sarif["runs"][0]["results"]))
     assert uris

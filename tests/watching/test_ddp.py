@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
@@ -136,20 +137,26 @@ def test_a_rank_that_steps_another_number_of_times(request, size, name, says):
 
 # The end of a program, which only `instep watch` sees
 
-PROGRAM = f"""\
+PROGRAM = """\
 import os, pathlib, gc, time, torch
 rank = int(os.environ["RANK"])
 torch.distributed.init_process_group(
-    "gloo", init_method=f"file://{{os.getcwd()}}/store", rank=rank, world_size=2
+    "gloo", init_method=f"file://{os.getcwd()}/store", rank=rank, world_size=2
 )
-{START}
+try:
+{job}
+finally:
+    while rank == 0 and not pathlib.Path("go").exists():
+        time.sleep(0.01)
 """
+"""Rank 0, which tells for both, ends when the other one is over."""
 END = "del model, optimizer\ngc.collect()\ntorch.distributed.destroy_process_group()\n"
 
 
 def watched(folder, job):
     """Run a program on two ranks under `instep watch`; return what rank 0 tells."""
-    (folder / "train.py").write_text(PROGRAM + job + END)
+    whole = indent(f"{START}{job}{END}", "    ")
+    (folder / "train.py").write_text(PROGRAM.replace("{job}", whole))
     common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": folder.name}
     path = os.pathsep.join([SOURCE, os.environ.get("PYTHONPATH", "")])
     ranks = [
@@ -160,9 +167,11 @@ def watched(folder, job):
         )
         for rank in "01"
     ]  # fmt: skip
-    said = [rank.communicate(timeout=100)[1] for rank in ranks]
-    assert "INS606" not in said[1]
-    return [line for line in said[0].splitlines() if "INS606" in line]
+    _, said = ranks[1].communicate(timeout=100)
+    assert "INS606" not in said
+    (folder / "go").touch()
+    _, said = ranks[0].communicate(timeout=100)
+    return [line for line in said.splitlines() if "INS606" in line]
 
 
 def test_the_last_update_is_left_out(tmp_path):
