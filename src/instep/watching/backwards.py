@@ -130,7 +130,7 @@ class Backwards:
                 since[key] = since.get(key, 0) + 1
             fresh[name] += 1
         sampler = recorder.sampler
-        if sampler.looks or sampler.quiet is not touched:
+        if sampler.looks or sampler.quiet is not touched or sampler.ranks.pending:
             sampler.after_backward(touched, place)
 
     def _is_again(self, told: _Told, touched: Touched, before: _Before) -> bool:

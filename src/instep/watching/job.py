@@ -34,7 +34,7 @@ from instep.watching.told import Findings, write
 from instep.watching.voice import Voice, counted, summary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import TracebackType
 
     from torch.nn import Module
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from instep.rules.finding import Finding
     from instep.trace import Trace
+    from instep.watching.apart import Ending
 
 _SEAMS = (optimizers, backward, scalers, clipping, schedulers, loaders, modules)
 _FRAMEWORKS = ("accelerate", "lightning", "pytorch_lightning", "lightning_fabric", "transformers")
@@ -153,6 +154,15 @@ class Job:
         with self.seam.safely():
             if self.voice is not None:
                 self.voice.go_on(last=True)
+
+    def endings(self, *, has_finished: bool) -> dict[str, Ending]:
+        """Return what the other ranks of the job are to know about the end of this one."""
+        return self.sampler.ranks.endings(has_finished=has_finished)
+
+    def compare(self, endings: Mapping[int, Mapping[str, Ending]]) -> None:
+        """Judge once more, now that it is known how the job has ended on several ranks."""
+        self.sampler.ranks.compare(endings)
+        self.judge.look(last=True)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -31,6 +31,7 @@ _MOST_LINES = 1024
 class _Told:
     """The latest call of a line."""
 
+    id_: str
     place: Place | None
     whose: weakref.ref[Any]
     training: bool
@@ -67,6 +68,8 @@ class Models:
             told = self._meet(model, place, sync)
             if told is None:
                 return
+        if sync is not None:
+            self._recorder.sampler.ranks.forward(told.id_, model, sync=sync)
         if self._pieces.has_batch and len(args) == 1 and not kwargs and not told.stateful:
             self._cut(args[0], place)
         self._recorder.tell(told.event)
@@ -87,7 +90,7 @@ class Models:
         stateful = bool(recorder.facts[id_].get("stateful"))
         if len(self._latest) >= _MOST_LINES:
             self._latest.clear()
-        told = _Told(place, weakref.ref(model), training, sync, event, stateful)
+        told = _Told(id_, place, weakref.ref(model), training, sync, event, stateful)
         self._latest[id(place)] = told
         return told
 

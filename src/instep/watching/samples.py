@@ -95,6 +95,7 @@ class Sampler:
 
     def after_backward(self, touched: Touched, place: Place | None) -> None:
         """Look at what the gradients went into."""
+        self.ranks.after_backward(touched)
         if self.looks:
             self.kept.after_backward(place)
         if touched.foreign:
@@ -155,7 +156,8 @@ class Sampler:
     ) -> None:
         """Look at weights just after an update, and fetch what was measured before it."""
         ranks = self.ranks
-        if updates < EVERY or updates % EVERY == 0 or ranks.leaving or self.series.skipped:
+        is_due = updates < EVERY or updates % EVERY == 0
+        if is_due or ranks.leaving or ranks.is_counting or self.series.skipped:
             ranks.after_step(optimizer, name, place)
         if not (self.looks or self._waiting):
             self._norm = None

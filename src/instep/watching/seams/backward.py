@@ -44,6 +44,9 @@ def _around(seam: Seam, original: Callable[..., Any]) -> Callable[..., Any]:
         recorder.is_going_back = True
         try:
             done = original(*args, **kwargs)
+        except Exception:
+            recorder.sampler.ranks.fell()
+            raise
         finally:
             recorder.is_going_back = False
         try:
