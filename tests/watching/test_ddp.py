@@ -60,6 +60,9 @@ TWO = {
     "joined windows": JOINED_WINDOWS,
     "left out": LEFT_OUT.format(when="rank == 0 or update != 5"),
     "left out at once": LEFT_OUT.format(when="rank == 1 or update"),
+    "left out late": LEFT_OUT.format(when="rank == 0 or update != 75").replace(
+        "range(12)", "range(100)"
+    ),
 }
 THREE = {
     "plain": PLAIN,
@@ -127,6 +130,8 @@ def test_weights_that_are_changed_on_one_rank(three):
          "8 updates after 9 averaged gradients, where rank 0 made 9.")),
         ("two", "left out at once", ("rank 1 has stepped another number of times than rank 0: "
          "8 updates after 8 averaged gradients, where rank 0 made 7.")),
+        ("two", "left out late", ("rank 1 has stepped another number of times than rank 0: "
+         "96 updates after 97 averaged gradients, where rank 0 made 97.")),
         ("three", "left out", ("rank 1 has stepped another number of times than rank 0: "
          "8 updates after 11 averaged gradients, where rank 0 made 11.")),
     ],
