@@ -67,6 +67,8 @@ class Lane:
         self.is_open = False
         self.is_closing = False
         self.micro_batches = 0
+        self.is_gathered = False
+        """Whether the loss is that of all ranks' samples, and the same on each of them."""
         self.accumulate_in = accumulate_in
         self.is_flat = flat
         kind = FlatBuffers if flat else Buffers
@@ -91,6 +93,7 @@ class Lane:
             self._refuse_shared()
         self.totals = totals
         self.micro_batches = 0
+        self.is_gathered = False
         self.is_open = True
         _OPEN.lanes.add(self)
         if not self._is_guarded:

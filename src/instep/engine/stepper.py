@@ -16,6 +16,8 @@ from instep.engine.function import plan_of
 from instep.engine.lane import Lane
 from instep.engine.loop import Loop
 from instep.engine.precision import Precision
+from instep.engine.ranks.together import Together
+from instep.engine.ranks.world import ranks_of
 from instep.engine.recorder import Recorder
 from instep.engine.scaling import Scaling
 from instep.engine.verify import require_once
@@ -55,6 +57,11 @@ class Stepper:
         flat buffers. For AdamW, Adam, SGD and Lion; others keep the portable close, and it says so.
     capture: record the micro-steps of `step` as CUDA graphs, once per shape, and replay them; needs
         fused=True.
+    group: the torch.distributed process group that trains together; found from a model that is
+        wrapped in DistributedDataParallel or sharded by fully_shard. A plain model is this
+        process's own, unless a group is given.
+    sync: with fully_shard, add gradients up once per "window", or after each "micro-batch", which
+        needs less memory and sends more.
     trace: an `instep.Trace` that every event is recorded into.
 
     >>> import torch, instep
@@ -85,15 +92,19 @@ class Stepper:
         empty: Literal["skip", "raise"] = "skip",
         fused: bool = False,
         capture: bool = False,
+        group: object = None,
+        sync: Literal["window", "micro-batch"] = "window",
         trace: Trace | None = None,
     ) -> None:
         self.models = setup.models_of(model)
+        self.ranks = ranks_of(self.models, group, sync)
         self.optimizers = setup.optimizers_of(optimizer)
         setup.require_same_devices(self.models, self.optimizers)
         schedulers = setup.schedulers_of(scheduler, self.optimizers)
         norms = setup.limits_of(clip_norm, "clip_norm", self.optimizers)
         values = setup.limits_of(clip_value, "clip_value", self.optimizers)
         setup.require_options(norms, values, empty=empty, fused=fused, capture=capture)
+        setup.require_alone(self.ranks, fused=fused)
         widest = setup.accumulation_of(accumulate_in)
         kinds = [p.device.type for module in self.models for p in module.parameters()]
         region = Precision(precision, kinds)
@@ -113,7 +124,8 @@ class Stepper:
                 lane.buffers.fuse(self.models)
         self._captures = Captures() if capture else None
         recorder = None if trace is None else Recorder(trace)
-        self._core = Core(lanes, scaling, region, keep_grads, empty == "raise", recorder)
+        together = None if self.ranks.is_alone else Together(self.ranks, self.models)
+        self._core = Core(lanes, scaling, region, keep_grads, empty == "raise", recorder, together)
         self._loop = Loop(self._core)
         self._tried: set[Hashable] = set()
 
