@@ -9,7 +9,7 @@ import instep
 from tests.distributed.kit import EXACT, dealt, error, spread, told, values
 from tests.engine.kit import counted, mean_loss, mlp, train_whole
 
-KINDS = ["ddp"]
+KINDS = ["ddp", "fsdp"]
 
 
 def train(rank, world, kind, sizes, size, options=None, ignore=()):

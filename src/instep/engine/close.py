@@ -122,7 +122,7 @@ def _overflows(lane: Lane, norm: float) -> bool:
     """
     if norm < FITS_EVERYWHERE or norm < 0.5 * grads.largest_allowed(lane.buffers.members):
         return False
-    return not math.isfinite(grads.largest_element(lane.buffers.gradients()))
+    return not math.isfinite(lane.buffers.largest_element())
 
 
 def factors_of(terms: dict[str, TermTotal], references: dict[str, float]) -> dict[str, float]:

@@ -95,7 +95,7 @@ class Loop:
             raise
         self.window = window
         if self.core.together is not None:
-            self.core.together.quiet.begin()
+            self.core.together.begin_window()
         if resumed is not None:
             self.pending = None
         self.index += 1

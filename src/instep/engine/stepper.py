@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -16,6 +17,7 @@ from instep.engine.function import plan_of
 from instep.engine.lane import Lane
 from instep.engine.loop import Loop
 from instep.engine.precision import Precision
+from instep.engine.ranks.sharded import ShardedBuffers, Shards
 from instep.engine.ranks.together import Together
 from instep.engine.ranks.world import ranks_of
 from instep.engine.recorder import Recorder
@@ -112,11 +114,21 @@ class Stepper:
             scaler = torch.amp.GradScaler(kinds[0] if kinds else "cpu")
         self.scaler = scaler
         scaling = Scaling(scaler)
+        shards = Shards(self.ranks, self.models) if self.ranks.kind == "sharded" else None
         lanes = {}
         for name, together in self.optimizers.items():
             alone = len(self.optimizers) == 1
             flat = fused and setup.can_be_flat(self.models, name, together)
-            lane = Lane(name, together, scaling, alone=alone, accumulate_in=widest, flat=flat)
+            buffers = None if shards is None else ShardedBuffers(together, widest, shards)
+            lane = Lane(
+                name,
+                together,
+                scaling,
+                alone=alone,
+                accumulate_in=widest,
+                flat=flat,
+                buffers=buffers,
+            )
             lane.schedulers = schedulers[name]
             lane.clip_norm, lane.clip_value = norms[name], values[name]
             lanes[name] = lane
@@ -124,8 +136,12 @@ class Stepper:
                 lane.buffers.fuse(self.models)
         self._captures = Captures() if capture else None
         recorder = None if trace is None else Recorder(trace)
-        together = None if self.ranks.is_alone else Together(self.ranks, self.models)
-        self._core = Core(lanes, scaling, region, keep_grads, empty == "raise", recorder, together)
+        self._together = (
+            None if self.ranks.is_alone else Together(self.ranks, self.models, shards)
+        )
+        self._core = Core(
+            lanes, scaling, region, keep_grads, empty == "raise", recorder, self._together
+        )
         self._loop = Loop(self._core)
         self._tried: set[Hashable] = set()
 
@@ -190,8 +206,17 @@ class Stepper:
                 fix="continue it with stepper.windows(...), or call stepper.discard().",
                 more="resume",
             )
+        with nullcontext() if self._together is None else self._together.guard():
+            form = Form.of(loss_fn, encode=encode, combine=combine, batchnorm=batchnorm)
+            if self._together is not None:
+                form.require_for_ranks(verify=verify)
+            return self._step(batch, form, split, optimizer, verify=verify)
+
+    def _step(
+        self, batch: Any, form: Form, split: Split, optimizer: str | None, *, verify: bool
+    ) -> Update:
         lane = self._core.lane(optimizer)
-        form = Form.of(loss_fn, encode=encode, combine=combine, batchnorm=batchnorm)
+        loss_fn = form.loss_fn
         if isinstance(split, Micro) and split.is_auto:
             form.require_pieces_alone()
             fitting = AutoStep(self._loop, lane, self.models, self._open_by_hand, split)

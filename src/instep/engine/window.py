@@ -365,6 +365,8 @@ class Window:
                 turn = together.agree_on_next(lane.name, self._touched(), is_over=is_over)
                 self._is_over = turn.is_over
             self._core.close([lane], self._updates)
+            if len(self.lanes) > 1 and not self._is_over:
+                together.go_on()
 
     def _follow_together(self, together: Together) -> None:
         """Close what the others close, until they are at the end of the window, too."""
@@ -377,6 +379,8 @@ class Window:
                     if not lane.is_open:
                         self.open_lane(lane)
                     self._core.close([lane], self._updates)
+            if not self._is_over:
+                together.go_on()
         for lane in self.lanes:
             if lane.is_open:
                 lane.end()
@@ -414,8 +418,10 @@ class Window:
         # A window may be held for its results; it must not hold the loader's workers with it.
         self._feed = None
         self._counts = None
-        if self._core.together is not None:
-            self._core.together.quiet.end()
+        if self._core.together is not None and not (
+            self.is_attempt and state is State.DISCARDED
+        ):
+            self._core.together.end_window()
 
     def _record(self, recorder: Recorder, lane: Lane, rows: Sequence[Row], *, summed: bool) -> None:
         for term, _, items, weight in rows:

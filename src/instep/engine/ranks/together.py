@@ -29,7 +29,8 @@ from instep.engine.ranks.headers import (
     require_agreement,
     require_same_close,
 )
-from instep.engine.ranks.reduction import Place, Reduction, add_sparse, places_of
+from instep.engine.ranks.reduction import Reduction, add_sparse, places_of
+from instep.engine.ranks.sharded import ShardedBuffers
 from instep.engine.ranks.wrapped import Quiet
 from instep.engine.tally import read
 from instep.errors import WindowError
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from instep.engine.arithmetic import TermTotal
     from instep.engine.lane import Lane
+    from instep.engine.ranks.sharded import Shards
     from instep.engine.ranks.world import Ranks
     from instep.engine.tally import Reading
     from instep.engine.update import Update
@@ -54,7 +56,6 @@ class Own:
     said: Said
     reading: Reading
     reduction: Reduction
-    places: list[Place]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +69,12 @@ class Turn:
 class Together:
     """One stepper's part in the agreements of its ranks."""
 
-    def __init__(self, ranks: Ranks, models: Sequence[nn.Module]) -> None:
+    def __init__(
+        self, ranks: Ranks, models: Sequence[nn.Module], shards: Shards | None = None
+    ) -> None:
         self.ranks = ranks
-        self.quiet = Quiet(models)
+        self.shards = shards
+        self._quiet = Quiet(models)
         self.has_more = False
         """Whether this rank's loader has further batches, as it will say in the next round."""
         self.any_has_more = False
@@ -125,6 +129,21 @@ class Together:
         self.is_in_step = True
         return heard
 
+    def begin_window(self) -> None:
+        """Keep models from talking by themselves."""
+        self._quiet.begin()
+
+    def end_window(self) -> None:
+        """Let everything be as its user had it."""
+        self._quiet.end()
+        if self.shards is not None:
+            self.shards.end()
+
+    def go_on(self) -> None:
+        """Have whole parameters again after the update of one of several optimizers."""
+        if self.shards is not None:
+            self.shards.gather()
+
     # -- giving up -------------------------------------------------------------------------------
 
     def give_up(self, reason: str, error: BaseException | None = None) -> None:
@@ -147,6 +166,7 @@ class Together:
         except BaseException as error:
             if self._given_up == before:
                 self.give_up("exception", error)
+            self.end_window()
             raise
 
     # -- the close -------------------------------------------------------------------------------
@@ -177,7 +197,7 @@ class Together:
         verdict = self._agree(own.said, what, lane)
         try:
             held, factor = self._added_up(lane, own, verdict, scale, what)
-            raw_norm = self._norm(held)
+            raw_norm = self._norm(lane, held)
             remember_references(lane, verdict.terms, verdict.micro_batches)
             lane.micro_batches = verdict.micro_batches
             return act(lane, held, verdict.terms, factor=factor, raw_norm=raw_norm)
@@ -226,7 +246,9 @@ class Together:
             sparse=tuple(sparse),
         )
         places = places_of(buffers.members, lane.accumulate_in)
-        return Own(said, reading, Reduction(places), places)
+        if isinstance(buffers, ShardedBuffers):
+            places = [p for p, is_plain in zip(places, buffers.plain(), strict=True) if is_plain]
+        return Own(said, reading, Reduction(places))
 
     def _print_of(self, members: Sequence[Tensor]) -> int:
         """Return a number that tells one list of parameters from another."""
@@ -266,12 +288,18 @@ class Together:
                 is_held and index not in verdict.sparse
                 for index, is_held in enumerate(verdict.holders)
             ]
+            if isinstance(buffers, ShardedBuffers):
+                plain = buffers.plain()
+                buffers.reduce(verdict.holders, factor)
+                dense = [flag for flag, is_plain in zip(dense, plain, strict=True) if is_plain]
             own.reduction.run(dense, factor, self.ranks.group)
             for index in sorted(verdict.sparse):
                 add_sparse(buffers.members[index], factor, self.ranks.group)
         return buffers.gradients(), later
 
-    def _norm(self, held: Sequence[Tensor]) -> float:
+    def _norm(self, lane: Lane, held: Sequence[Tensor]) -> float:
+        if isinstance(lane.buffers, ShardedBuffers):
+            return lane.buffers.norm()
         found = math.hypot(*grads.to_host(grads.folded(grads.norms(held))))
         return found if math.isfinite(found) else grads.exact_norm(held)
 

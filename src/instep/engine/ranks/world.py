@@ -10,7 +10,7 @@ import torch
 from instep.errors import SetupError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from torch import nn
 
@@ -65,6 +65,16 @@ def wrapper_of(module: nn.Module) -> str | None:
     return next((c.__name__ for c in type(module).__mro__ if c.__name__ in names), None)
 
 
+def wrapped_in(models: Sequence[nn.Module]) -> Iterator[tuple[nn.Module, str]]:
+    """Yield the modules that are spread over processes, outermost ones only."""
+    for module in models:
+        wrapper = wrapper_of(module)
+        if wrapper is not None:
+            yield module, wrapper
+        else:
+            yield from wrapped_in(list(module.children()))
+
+
 def ranks_of(models: Sequence[nn.Module], group: Any, sync: str) -> Ranks:
     """Find the processes that train these models together, from their wrappers or `group`.
 
@@ -79,7 +89,8 @@ def ranks_of(models: Sequence[nn.Module], group: Any, sync: str) -> Ranks:
             fix='pass sync="window" or sync="micro-batch".',
             more="ranks",
         )
-    wrappers = [wrapper_of(model) for model in models]
+    wrapped = list(wrapped_in(models))
+    wrappers = {wrapper for _, wrapper in wrapped}
     for wrapper in wrappers:
         if wrapper in REFUSED:
             raise SetupError(
@@ -89,11 +100,7 @@ def ranks_of(models: Sequence[nn.Module], group: Any, sync: str) -> Ranks:
                 fix=REFUSED[wrapper],
                 more="ranks",
             )
-    found = [
-        group_of(model, wrapper)
-        for model, wrapper in zip(models, wrappers, strict=True)
-        if wrapper is not None
-    ]
+    found = [group_of(module, wrapper) for module, wrapper in wrapped]
     chosen = group if group is not None else (found[0] if found else None)
     if chosen is None:
         return ALONE

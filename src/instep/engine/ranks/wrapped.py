@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from instep.engine.ranks.world import REPLICATED, wrapper_of
+from instep.engine.ranks.world import REPLICATED, wrapped_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,8 @@ class Quiet:
     """DDP modules, silent from the opening of a window to its end."""
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
-        self._modules = [model for model in models if wrapper_of(model) == REPLICATED]
+        found = wrapped_in(models)
+        self._modules = [module for module, wrapper in found if wrapper == REPLICATED]
         self._before: list[tuple[Any, dict[str, bool]]] = []
 
     def begin(self) -> None:
