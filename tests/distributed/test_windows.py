@@ -19,9 +19,7 @@ def train(rank, world, kind, sizes, size, options=None, ignore=()):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
     group = torch.distributed.group.WORLD if kind == "plain" else None
-    stepper = instep.Stepper(
-        model, optimizer, scheduler=scheduler, group=group, **(options or {})
-    )
+    stepper = instep.Stepper(model, optimizer, scheduler=scheduler, group=group, **(options or {}))
     updates = []
     for window in stepper.windows(dealt(sizes, ignore=ignore)[rank], size=size):
         for x, y in window:
@@ -113,7 +111,7 @@ def train_ignoring(rank, world, kind, sizes):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nobody_has_anything(two, kind):
-    for numbers, updates, epochs in two.run(train, kind, [[], []], 2):
+    for _, updates, epochs in two.run(train, kind, [[], []], 2):
         assert not updates
         assert not epochs
     for numbers, updates in two.run(step_on_nothing, kind):

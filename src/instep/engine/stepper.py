@@ -136,9 +136,7 @@ class Stepper:
                 lane.buffers.fuse(self.models)
         self._captures = Captures() if capture else None
         recorder = None if trace is None else Recorder(trace)
-        self._together = (
-            None if self.ranks.is_alone else Together(self.ranks, self.models, shards)
-        )
+        self._together = None if self.ranks.is_alone else Together(self.ranks, self.models, shards)
         self._core = Core(
             lanes, scaling, region, keep_grads, empty == "raise", recorder, self._together
         )

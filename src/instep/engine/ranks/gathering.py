@@ -24,8 +24,7 @@ def gather_rows(own: Tensor, group: Any) -> list[Tensor]:
     if not longest:
         return [own] * world
     return [
-        found[:size]
-        for found, size in zip(gather_padded(own, longest, group), sizes, strict=True)
+        found[:size] for found, size in zip(gather_padded(own, longest, group), sizes, strict=True)
     ]
 
 

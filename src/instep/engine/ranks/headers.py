@@ -284,10 +284,11 @@ def require_same_close(heard: Sequence[Said], lane: str) -> None:
             fix='leave more memory there; stepper.step(..., split=instep.Micro("auto")) retries.',
             more="ranks",
         )
-    for what, values in {
+    compared: dict[str, list[float]] = {
         "parameters": [said.print_of for said in heard],
         "loss scales": [said.scale for said in heard],
-    }.items():
+    }
+    for what, values in compared.items():
         other = [value != values[0] for value in values]
         if any(other):
             raise agreed(
