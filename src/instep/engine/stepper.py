@@ -181,6 +181,7 @@ class Stepper:
         encode: Encode | None = None,
         combine: Literal["join", "sum"] = "join",
         batchnorm: Literal["piece", "window", "exact"] | None = None,
+        gather: bool = False,
         verify: bool = False,
     ) -> Update:
         """Make one update from a whole batch, in pieces of `split` samples.
@@ -195,6 +196,9 @@ class Stepper:
         combine: "join" the representations of the pieces, or "sum" them.
         batchnorm: normalise by the statistics of the "window", with an "exact" gradient if asked
             for, instead of those of each piece.
+        gather: on several ranks, give `loss_fn` the representations of all ranks' samples, in the
+            order of the ranks. Its loss is then the same everywhere, and counts once. `batch` stays
+            the rank's own: return labels from `encode`, too.
         verify: first try a batch of a new shape whole and split, and refuse if they differ.
         """
         if self._loop.pending is not None and self._loop.pending.has_open_window:
@@ -205,7 +209,9 @@ class Stepper:
                 more="resume",
             )
         with nullcontext() if self._together is None else self._together.guard():
-            form = Form.of(loss_fn, encode=encode, combine=combine, batchnorm=batchnorm)
+            form = Form.of(
+                loss_fn, encode=encode, combine=combine, batchnorm=batchnorm, gather=gather
+            )
             if self._together is not None:
                 form.require_for_ranks(verify=verify)
             return self._step(batch, form, split, optimizer, verify=verify)
@@ -229,7 +235,15 @@ class Stepper:
                 self._captures.run(window, lane, plan, loss_fn, name=optimizer)
             return window.update
         with self._open_by_hand([lane]) as window:
-            form.run(window, plan, batch, models=self.models, lane=lane, optimizer=optimizer)
+            form.run(
+                window,
+                plan,
+                batch,
+                models=self.models,
+                lane=lane,
+                optimizer=optimizer,
+                together=self._together,
+            )
         return window.update
 
     @property
