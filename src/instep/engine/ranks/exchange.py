@@ -36,6 +36,12 @@ class Exchange:
         self._rounds = 0
         self._left: list[Any] = []
         self._usual: tuple[Tensor, list[Tensor]] | None = None
+        self._last: tuple[Tensor, list[Tensor]] | None = None
+
+    def prepare(self) -> None:
+        """Have what a round needs, and a last word, before memory is what there is to talk about."""
+        self._usual = self._usual or self._tensors(SLOT)
+        self._last = self._last or self._tensors(SLOT)
 
     def round(self, said: Said, what: str) -> list[Said]:
         """Say something and hear everyone; `what` is waited for, in the words of an error."""
@@ -64,7 +70,8 @@ class Exchange:
             said = Said(Kind.FAILED, said.about[: len(said.about) // 2])
         # Where the others are gone already, nobody has to be told.
         with contextlib.suppress(RuntimeError):
-            mine, slots = self._tensors(SLOT)
+            mine, slots = self._last or self._tensors(SLOT)
+            self._last = None
             slot = bytearray(_slot(packed, said.kind, SLOT))
             mine.copy_(torch.frombuffer(slot, dtype=torch.uint8))
             work = dist.all_gather(slots, mine, group=self._ranks.group, async_op=True)
@@ -83,10 +90,8 @@ class Exchange:
     def _gather(self, payload: bytes, size: int) -> list[bytes]:
         import torch.distributed as dist  # noqa: PLC0415 -- in use already
 
-        if self._usual is None:
-            self._usual = self._tensors(SLOT)
-        # The usual ones are there already when memory is what there is to talk about.
-        mine, slots = self._usual if size == SLOT else self._tensors(size)
+        usual = self._usual or self._tensors(SLOT)
+        mine, slots = usual if size == SLOT else self._tensors(size)
         mine.copy_(torch.frombuffer(bytearray(payload), dtype=torch.uint8))
         dist.all_gather(slots, mine, group=self._ranks.group)
         here = [slot.cpu() for slot in slots]

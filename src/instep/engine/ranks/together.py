@@ -138,6 +138,7 @@ class Together:
 
         Gathering needs every rank, so that it is asked first whether all are there.
         """
+        self._exchange.prepare()
         self._quiet.begin()
         if self.shards is not None and not self.shards.is_begun:
             self.shards.reserve_whole()
