@@ -37,6 +37,8 @@ class Exchange:
         self._left: list[Any] = []
         self._usual: tuple[Tensor, list[Tensor]] | None = None
         self._last: tuple[Tensor, list[Tensor]] | None = None
+        if ranks.device().type == "cpu":
+            self.prepare()
 
     def prepare(self) -> None:
         """Have what a round needs, and a last word, before memory is what there is to talk about."""
