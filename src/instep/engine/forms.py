@@ -91,8 +91,16 @@ class Form:
                 more="split",
             )
 
-    def require_for_ranks(self, *, verify: bool) -> None:
-        """Raise for what is exact on one process only."""
+    def require_for_ranks(self, sync: str, *, verify: bool, auto: bool) -> None:
+        """Raise for what is exact on one process only, or cannot be done by one rank alone."""
+        if sync == "micro-batch" and (auto or self.encoders is not None):
+            raise SplitError(
+                f"{'an automatic split' if auto else 'encode='} with sync='micro-batch'.",
+                why="it runs pieces again, or twice, as many times as one rank needs; but every "
+                "forward and backward needs all ranks.",
+                fix='pass sync="window" to Stepper.',
+                more="ranks",
+            )
         if verify or self.batchnorm != "piece":
             raise SplitError(
                 "verify=True on several ranks."
@@ -136,7 +144,9 @@ class Form:
         for function in (self.encoders or {SINGLE: self.loss_fn}).values():
             plan.try_on(function)
         if self.is_plain:
-            run_pieces(window, plan, self.loss_fn, optimizer=optimizer)
+            padded = together is not None and together.padding is not None
+            pieces = together.padded(plan) if together is not None and padded else plan
+            run_pieces(window, pieces, self.loss_fn, optimizer=optimizer)
         elif len(plan):
             kept = Kept(models)
             try:

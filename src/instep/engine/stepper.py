@@ -17,7 +17,7 @@ from instep.engine.function import plan_of
 from instep.engine.lane import Lane
 from instep.engine.loop import Loop
 from instep.engine.precision import Precision
-from instep.engine.ranks.sharded import ShardedBuffers, Shards
+from instep.engine.ranks.sharded import Shards
 from instep.engine.ranks.together import Together
 from instep.engine.ranks.world import ranks_of
 from instep.engine.recorder import Recorder
@@ -115,11 +115,12 @@ class Stepper:
         self.scaler = scaler
         scaling = Scaling(scaler)
         shards = Shards(self.ranks, self.models) if self.ranks.kind == "sharded" else None
+        self._together = None if self.ranks.is_alone else Together(self.ranks, self.models, shards)
         lanes = {}
         for name, together in self.optimizers.items():
             alone = len(self.optimizers) == 1
             flat = fused and setup.can_be_flat(self.models, name, together)
-            buffers = None if shards is None else ShardedBuffers(together, widest, shards)
+            buffers = None if shards is None else shards.buffers(together, widest)
             lane = Lane(
                 name,
                 together,
@@ -134,9 +135,12 @@ class Stepper:
             lanes[name] = lane
             if isinstance(lane.buffers, FlatBuffers):
                 lane.buffers.fuse(self.models)
+        if self._together is not None and self._together.padding is not None:
+            setup.require_one_lane(lanes)
+            for lane in lanes.values():
+                lane.on_nothing = self._together.padding.backward_nothing
         self._captures = Captures() if capture else None
         recorder = None if trace is None else Recorder(trace)
-        self._together = None if self.ranks.is_alone else Together(self.ranks, self.models, shards)
         self._core = Core(
             lanes, scaling, region, keep_grads, empty == "raise", recorder, self._together
         )
@@ -213,7 +217,8 @@ class Stepper:
                 loss_fn, encode=encode, combine=combine, batchnorm=batchnorm, gather=gather
             )
             if self._together is not None:
-                form.require_for_ranks(verify=verify)
+                auto = isinstance(split, Micro) and split.is_auto
+                form.require_for_ranks(self.ranks.sync, verify=verify, auto=auto)
             return self._step(batch, form, split, optimizer, verify=verify)
 
     def _step(

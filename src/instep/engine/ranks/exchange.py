@@ -41,7 +41,7 @@ class Exchange:
             self.prepare()
 
     def prepare(self) -> None:
-        """Have what a round needs, and a last word, before memory is what there is to talk about."""
+        """Have what a round needs, and a last word, before memory is what is talked about."""
         self._usual = self._usual or self._tensors(SLOT)
         self._last = self._last or self._tensors(SLOT)
 

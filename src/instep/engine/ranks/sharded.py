@@ -21,7 +21,7 @@ from instep.engine.ranks.reduction import places_of
 from instep.engine.ranks.world import SHARDED, param_groups_of, wrapped_in, wrapper_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import Tensor, nn
     from torch.optim import Optimizer
@@ -40,19 +40,37 @@ OURS = {
 }
 
 
+AT_ONCE = {
+    "reduce_grads": True,
+    "all_reduce_grads": True,
+    "gradient_divide_factor": 1.0,
+    "force_sum_reduction_for_comms": True,
+}
+
+
 class Shards:
     """The sharded parameters of a stepper's models, and FSDP's settings while a window is open."""
 
     def __init__(self, ranks: Ranks, models: Sequence[nn.Module]) -> None:
         self.ranks = ranks
+        self.is_at_once = ranks.sync == "micro-batch"
+        """Whether every backward is added up over ranks, and parameters are let go after it."""
         roots = [module for module, wrapper in wrapped_in(models) if wrapper == SHARDED]
-        self._roots: list[Any] = roots
+        self.roots: list[Any] = roots
         self._modules: list[Any] = [
             module for root in roots for module in root.modules() if wrapper_of(module) == SHARDED
         ]
+        self.on_end: Callable[[], None] | None = None
         self._before: list[tuple[Any, dict[str, Any]]] = []
         self._types: list[tuple[Any, Any]] = []
         self.is_begun = False
+
+    def buffers(
+        self, optimizers: Sequence[Optimizer], accumulate_in: torch.dtype | None
+    ) -> ShardedBuffers:
+        """Return buffers for the gradients of these optimizers."""
+        kind = AddedAtOnce if self.is_at_once else ShardedBuffers
+        return kind(optimizers, accumulate_in, self)
 
     def groups(self) -> list[Any]:
         """Return what FSDP gathers and reduces together, in the order of the modules."""
@@ -67,7 +85,7 @@ class Shards:
     def reserve_whole(self) -> None:
         """Take the memory of the whole parameters, and give it back at once, as `reserve` does."""
         needed: dict[tuple[torch.device, torch.dtype], list[int]] = {}
-        for group in self.groups():
+        for group in self.groups() if not self.is_at_once else ():
             for param in group.fsdp_params:
                 shard = param.sharded_param
                 # Known from the first forward on.
@@ -82,20 +100,21 @@ class Shards:
         Talks, so that every rank has to come here.
         """
         if not self.is_begun:
-            for root in self._roots:
+            for root in self.roots:
                 root._get_fsdp_state()._lazy_init()  # noqa: SLF001 -- what its first forward does
             self._begin()
-        for module in self._modules:
+        for module in self._modules if not self.is_at_once else ():
             module.unshard()
 
     def _begin(self) -> None:
         self.is_begun = True
+        ours = AT_ONCE if self.is_at_once else OURS
         for group in self.groups():
-            known = {name: getattr(group, name) for name in OURS if hasattr(group, name)}
+            known = {name: getattr(group, name) for name in ours if hasattr(group, name)}
             self._before.append((group, known))
             for name in known:
-                setattr(group, name, OURS[name])
-            for param in group.fsdp_params:
+                setattr(group, name, ours[name])
+            for param in group.fsdp_params if not self.is_at_once else ():
                 # Sums in a wider type are made by autograd itself, as everywhere else.
                 self._types.append((param, param.reduce_dtype))
                 param.reduce_dtype = None
@@ -104,6 +123,8 @@ class Shards:
         """Let go of the whole parameters, and put FSDP's settings as their user had them."""
         if not self.is_begun:
             return
+        if self.on_end is not None:
+            self.on_end()
         for group, known in self._before:
             group._training_state = type(group._training_state).IDLE  # noqa: SLF001
             group.reshard()
@@ -217,13 +238,16 @@ class ShardedBuffers(Buffers):
             grads.clear(parameters)
         refuse_strays(parameters)
         return [
-            p if record is None else record._unsharded_param  # noqa: SLF001
+            p if record is None or self.shards.is_at_once else record._unsharded_param  # noqa: SLF001
             for p, record in zip(parameters, self._records, strict=True)
         ]
 
     def reserve(self) -> None:
         """Find out whether there is memory to add up."""
         self.shards.reserve(self._accumulate_in)
+        self._make_sent()
+
+    def _make_sent(self) -> None:
         if self._sent is None:
             device = self.shards.ranks.device()
             self._sent = torch.empty(2, dtype=torch.float64, device=device)
@@ -300,6 +324,36 @@ class ShardedBuffers(Buffers):
         self._widened = [] if whole is not self.own else self._widened
         super().close(keep=keep)
         self.members = []
+
+
+class AddedAtOnce(ShardedBuffers):
+    """Gradients of shards, which FSDP adds up over ranks after every backward."""
+
+    def _take(self, parameters: list[Tensor]) -> list[Tensor]:
+        members = super()._take(parameters)
+        self._accumulate_in = None
+        return members
+
+    def _choose_witnesses(self) -> list[Tensor]:
+        # FSDP writes them itself, past the counters of the tensors that optimizers see.
+        return []
+
+    def require_untouched(self) -> None:
+        """Nothing can be told: every rank's backwards write here."""
+
+    def begin(self) -> None:
+        """Let FSDP choose types: those of its own policy."""
+
+    def end(self, *, added: bool) -> None:
+        """Note whether something was added."""
+        self._added += added
+
+    def reserve(self) -> None:
+        """Nothing is left to add up."""
+        self._make_sent()
+
+    def reduce(self, holders: Sequence[bool], factor: float) -> None:
+        """Nothing is left to add up."""
 
 
 def local(gradient: Any) -> Tensor:
