@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from instep.engine.lane import Lane
+    from instep.engine.ranks.gathering import Gathered
     from instep.engine.ranks.together import Together
     from instep.engine.window import Window
     from instep.splits.plan import Plan
@@ -188,10 +189,13 @@ class Form:
                 summed=self.is_summed,
             )
             found: Mapping[str, Any] = passes.representations()
+            gathered = None
             if together is not None and self.is_gathered:
-                found = self._of_all(found, together, lane)
+                found, gathered = self._of_all(found, together, lane)
             result = self.loss_fn(self._given(found), batch)
             loss, items = read_result(result, 1 if passes.items is None else passes.items)
+            if gathered is not None:
+                loss = rebuild(loss, lambda v: gathered.through(v) if _has_graph(v) else v)
             _backward_at_once(window, lane, loss, items, None if self.is_gathered else together)
         elif statistics is not None and statistics.is_exact and statistics.layers:
             passes = TwoPass(
@@ -209,18 +213,24 @@ class Form:
 
     def _of_all(
         self, found: Mapping[str, Any], together: Together, lane: Lane
-    ) -> Mapping[str, Any]:
+    ) -> tuple[Mapping[str, Any], Gathered]:
         """Put the representations of all ranks in place of this one's."""
         lane.is_gathered = True
         own = [leaf for tree in found.values() for leaf in tensors(tree)]
-        whole = iter(together.gather(own, lane, summed=self.is_summed))
-        return {
+        gathered = together.gather(own, lane, summed=self.is_summed)
+        whole = iter(gathered.leaves)
+        trees = {
             name: rebuild(tree, lambda v: next(whole) if isinstance(v, Tensor) else v)
             for name, tree in found.items()
         }
+        return trees, gathered
 
     def _given(self, found: Mapping[str, Any]) -> Any:
         return found[SINGLE] if list(found) == [SINGLE] else dict(found)
+
+
+def _has_graph(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad
 
 
 def _backward_at_once(

@@ -160,7 +160,7 @@ class Shards:
                     group.finalize_backward()
                 finally:
                     group.reduce_grads = False
-                    group.comm_ctx.reduce_scatter_states.clear()
+                    _forget_messages(group.comm_ctx)
                     group._training_state = type(group._training_state).IDLE  # noqa: SLF001
                     group.reshard()
 
@@ -186,6 +186,14 @@ class Shards:
         if group is None or group.mesh_info.mesh.ndim == 1:
             return 1
         return int(group.mesh_info.mesh.size() // group.mesh_info.shard_mesh_size)
+
+
+def _forget_messages(context: Any) -> None:
+    """Let go of what was sent: the stream that goes on has waited for it."""
+    if hasattr(context, "reduce_scatter_states"):
+        context.reduce_scatter_states.clear()
+    else:  # before torch 2.13 there was one
+        context.reduce_scatter_state = None
 
 
 def _fill(param: Any, accumulate_in: torch.dtype | None, *, is_held: bool) -> None:

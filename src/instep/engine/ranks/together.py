@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from instep.engine.ranks.closing import Closing
 from instep.engine.ranks.exchange import Exchange
-from instep.engine.ranks.gathering import describe, representations_of_all
+from instep.engine.ranks.gathering import Gathered, describe, linked, representations_of_all
 from instep.engine.ranks.headers import (
     Kind,
     Said,
@@ -229,23 +229,27 @@ class Together:
 
     # -- two passes ------------------------------------------------------------------------------
 
-    def gather(self, own: Sequence[Tensor], lane: Lane, *, summed: bool) -> list[Tensor]:
+    def gather(self, own: Sequence[Tensor], lane: Lane, *, summed: bool) -> Gathered:
         """Return the representations of all ranks' samples, attached to the graph of this rank's.
 
         Every rank comes here, also one without samples.
         """
         what = "the gathering of representations"
         heard = self.round(Said(Kind.SHAPES, shapes=describe(own)), what)
-        device = lane.buffers.members[0].device
+        first = next((rank for rank, said in enumerate(heard) if said.shapes), self.ranks.rank)
+        # The loss is the same on all ranks, and so is the gradient of what only it uses: one rank
+        # has it, the others stop at their own representations.
+        links = [] if first == self.ranks.rank else linked(own)
         with self.waiting(what):
-            return representations_of_all(
-                own,
+            leaves = representations_of_all(
+                [stand_in for _, stand_in in links] or own,
                 heard,
                 rank=self.ranks.rank,
                 group=self.ranks.group,
-                device=device,
+                device=lane.buffers.members[0].device,
                 summed=summed,
             )
+        return Gathered(leaves, [pair for pair in links if pair[0].requires_grad])
 
     def add_counts(self, own: Mapping[str, float]) -> dict[str, float]:
         """Return the counts of all ranks; every rank comes here, also one that has none."""
