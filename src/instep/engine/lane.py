@@ -58,7 +58,6 @@ class Lane:
         alone: bool,
         accumulate_in: torch.dtype | None,
         flat: bool = False,
-        buffers: Buffers | None = None,
     ) -> None:
         self.name = name
         self.optimizers = optimizers
@@ -73,7 +72,7 @@ class Lane:
         self.accumulate_in = accumulate_in
         self.is_flat = flat
         kind = FlatBuffers if flat else Buffers
-        self.buffers = kind(optimizers, accumulate_in) if buffers is None else buffers
+        self.buffers = kind(optimizers, accumulate_in)
         self.pending: Pending | None = None
         """An update that was launched and whose outcome is not known yet."""
         self.tallies: dict[str, Tally] = {}

@@ -250,18 +250,6 @@ def require_alone(ranks: Ranks, *, fused: bool) -> None:
         )
 
 
-def require_one_lane(lanes: Mapping[str, object]) -> None:
-    """Refuse several optimizers where every backward needs all ranks."""
-    if len(lanes) > 1:
-        raise SetupError(
-            'several named optimizers with sync="micro-batch".',
-            why="each would have backwards of its own, and a rank that has no batch left cannot "
-            "know which.",
-            fix='pass sync="window", or a list of optimizers, which update together.',
-            more="ranks",
-        )
-
-
 def accumulation_of(dtype: Any) -> torch.dtype | None:
     """Return the type that narrower gradients are summed in."""
     if dtype is None or (isinstance(dtype, torch.dtype) and dtype.is_floating_point):

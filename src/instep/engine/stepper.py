@@ -17,7 +17,6 @@ from instep.engine.function import plan_of
 from instep.engine.lane import Lane
 from instep.engine.loop import Loop
 from instep.engine.precision import Precision
-from instep.engine.ranks.sharded import Shards
 from instep.engine.ranks.together import Together
 from instep.engine.ranks.world import ranks_of
 from instep.engine.recorder import Recorder
@@ -114,31 +113,19 @@ class Stepper:
             scaler = torch.amp.GradScaler(kinds[0] if kinds else "cpu")
         self.scaler = scaler
         scaling = Scaling(scaler)
-        shards = Shards(self.ranks, self.models) if self.ranks.kind == "sharded" else None
-        self._together = None if self.ranks.is_alone else Together(self.ranks, self.models, shards)
+        self._together = Together.of(self.ranks, self.models)
         lanes = {}
         for name, together in self.optimizers.items():
             alone = len(self.optimizers) == 1
             flat = fused and setup.can_be_flat(self.models, name, together)
-            buffers = None if shards is None else shards.buffers(together, widest)
-            lane = Lane(
-                name,
-                together,
-                scaling,
-                alone=alone,
-                accumulate_in=widest,
-                flat=flat,
-                buffers=buffers,
-            )
+            lane = Lane(name, together, scaling, alone=alone, accumulate_in=widest, flat=flat)
             lane.schedulers = schedulers[name]
             lane.clip_norm, lane.clip_value = norms[name], values[name]
             lanes[name] = lane
             if isinstance(lane.buffers, FlatBuffers):
                 lane.buffers.fuse(self.models)
-        if self._together is not None and self._together.padding is not None:
-            setup.require_one_lane(lanes)
-            for lane in lanes.values():
-                lane.on_nothing = self._together.padding.backward_nothing
+        if self._together is not None:
+            self._together.join(lanes)
         self._captures = Captures() if capture else None
         recorder = None if trace is None else Recorder(trace)
         self._core = Core(

@@ -14,10 +14,11 @@ import torch
 
 from instep.engine import rng
 from instep.engine.replay import Kept
+from instep.errors import SetupError
 from instep.splits.tree import tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor, nn
 
@@ -96,3 +97,15 @@ class Padding:
         outputs, self._outputs = self._outputs, []
         if outputs:
             torch.autograd.backward(outputs, [torch.zeros_like(each) for each in outputs])
+
+
+def require_one_lane(lanes: Mapping[str, object]) -> None:
+    """Refuse several optimizers where every backward needs all ranks."""
+    if len(lanes) > 1:
+        raise SetupError(
+            'several named optimizers with sync="micro-batch".',
+            why="each would have backwards of its own, and a rank that has no batch left cannot "
+            "know which.",
+            fix='pass sync="window", or a list of optimizers, which update together.',
+            more="ranks",
+        )

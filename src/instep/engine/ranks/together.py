@@ -24,8 +24,9 @@ from instep.engine.ranks.headers import (
     require_same_close,
     totals,
 )
-from instep.engine.ranks.padding import Padding
+from instep.engine.ranks.padding import Padding, require_one_lane
 from instep.engine.ranks.ready import Ready
+from instep.engine.ranks.sharded import Shards
 from instep.engine.ranks.wrapped import Quiet
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
     from instep.engine.careful import CarefulStep
     from instep.engine.lane import Lane
-    from instep.engine.ranks.sharded import Shards
     from instep.engine.ranks.world import Ranks
     from instep.engine.update import Update
     from instep.splits.plan import Piece
@@ -78,6 +78,23 @@ class Together:
     def waiting(self, what: str) -> contextlib.AbstractContextManager[None]:
         """Surround a collective: an error of it says what was waited for, and for whom."""
         return self._exchange.waiting(what)
+
+    @classmethod
+    def of(cls, ranks: Ranks, models: Sequence[nn.Module]) -> Together | None:
+        """Return a stepper's part, if there are other ranks."""
+        if ranks.is_alone:
+            return None
+        return cls(ranks, models, Shards(ranks, models) if ranks.kind == "sharded" else None)
+
+    def join(self, lanes: Mapping[str, Lane]) -> None:
+        """Let the windows of these optimizers be those of all ranks."""
+        if self.padding is not None:
+            require_one_lane(lanes)
+        for lane in lanes.values():
+            if self.shards is not None:
+                lane.buffers = self.shards.buffers(lane.optimizers, lane.accumulate_in)
+            if self.padding is not None:
+                lane.on_nothing = self.padding.backward_nothing
 
     # -- loops -----------------------------------------------------------------------------------
 
