@@ -103,6 +103,7 @@ class Shards:
             for root in self.roots:
                 root._get_fsdp_state()._lazy_init()  # noqa: SLF001 -- what its first forward does
             self._begin()
+        self._calm()
         for module in self._modules if not self.is_at_once else ():
             module.unshard()
 
@@ -119,15 +120,31 @@ class Shards:
                 self._types.append((param, param.reduce_dtype))
                 param.reduce_dtype = None
 
+    def _calm(self) -> None:
+        """Let FSDP forget a forward or backward that an error has ended."""
+        for module in self._modules:
+            state = module._get_fsdp_state()  # noqa: SLF001
+            state._training_state = type(state._training_state).IDLE  # noqa: SLF001
+            state._state_ctx.iter_forward_root = None  # noqa: SLF001
+            state._state_ctx.post_backward_final_callback_queued = False  # noqa: SLF001
+            for group in param_groups_of(module):
+                group._training_state = type(group._training_state).IDLE  # noqa: SLF001
+                group._post_forward_indices.clear()  # noqa: SLF001
+                group.comm_ctx.post_forward_order.clear()
+
     def end(self) -> None:
         """Let go of the whole parameters, and put FSDP's settings as their user had them."""
         if not self.is_begun:
             return
         if self.on_end is not None:
             self.on_end()
+        self._calm()
         for group, known in self._before:
-            group._training_state = type(group._training_state).IDLE  # noqa: SLF001
             group.reshard()
+            for param in group.fsdp_params:
+                # Of parameters that no optimizer has, nobody else clears them.
+                if hasattr(param, "_unsharded_param"):
+                    param._unsharded_param.grad = None  # noqa: SLF001
             for name, value in known.items():
                 setattr(group, name, value)
         for param, dtype in self._types:
