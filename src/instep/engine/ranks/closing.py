@@ -34,7 +34,7 @@ from instep.engine.tally import read
 from instep.errors import WindowError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
@@ -60,6 +60,8 @@ class Closing:
     def __init__(self, together: Together) -> None:
         self._together = together
         self._prints: tuple[list[int], int] = ([], 0)
+        self._guesses: dict[str, list[bool]] = {}
+        """Which gradients were added up at an optimizer's last close."""
 
     def update(self, lane: Lane, scale: float, *, has_more: bool) -> Update:
         """Agree, add up, and update."""
@@ -73,7 +75,15 @@ class Closing:
                     self._agree(said, what, lane)
                 mark(error)
             raise
-        verdict = self._agree(own.said, what, lane)
+        guess = self._guesses.get(lane.name)
+        is_single = lane.buffers.is_single
+
+        def pack() -> None:
+            # Packed while the header travels, as if all had the gradients that they had before.
+            if guess is not None and is_single:
+                own.reduction.pack(guess)
+
+        verdict = self._agree(own.said, what, lane, pack)
         try:
             held, factor = self._added_up(lane, own, verdict, scale, what)
             raw_norm = self._norm(lane, held)
@@ -87,8 +97,10 @@ class Closing:
                 mark(error)
             raise
 
-    def _agree(self, said: Said, what: str, lane: Lane) -> Verdict:
-        heard = self._together.round(said, what)
+    def _agree(
+        self, said: Said, what: str, lane: Lane, meanwhile: Callable[[], None] | None = None
+    ) -> Verdict:
+        heard = self._together.round(said, what, meanwhile)
         require_same_close(heard, lane.name)
         return Verdict.of(heard, len(lane.buffers.members))
 
@@ -181,6 +193,7 @@ class Closing:
                 plain = buffers.plain()
                 buffers.reduce(verdict.holders, factor)
                 dense = [flag for flag, is_plain in zip(dense, plain, strict=True) if is_plain]
+            self._guesses[lane.name] = dense
             own.reduction.run(dense, factor, self._together.ranks.group)
             for index in sorted(verdict.sparse):
                 add_sparse(buffers.members[index], factor, self._together.ranks.group)
