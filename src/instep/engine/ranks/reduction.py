@@ -79,7 +79,9 @@ class Reduction:
 
     def pack(self, holders: Sequence[bool]) -> None:
         """Fill the first bucket of each kind, before it is certain which gradients there are."""
-        if len(holders) != len(self._places):
+        gradients = [place.parameter.grad for place in self._places]
+        is_dense = all(g is None or not g.is_sparse for g in gradients)
+        if len(holders) != len(self._places) or not is_dense:
             return
         for key, places in self._small(holders).items():
             first = next(_buckets(places, self._buffers[key].numel()))
