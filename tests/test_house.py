@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "fast": {"errors", "torch", "triton"},
     "engine": {"errors", "fast", "trace", "splits", "torch", "numpy"},
     "testing": {"engine", "torch"},
+    "distributed": {"engine", "errors", "torch"},
     "watching": {"errors", "reports", "rules", "trace", "torch"},
     "symptoms": set(),
     "commands": {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -16,6 +17,8 @@ from instep.engine.function import plan_of
 from instep.engine.lane import Lane
 from instep.engine.loop import Loop
 from instep.engine.precision import Precision
+from instep.engine.ranks.together import Together
+from instep.engine.ranks.world import ranks_of
 from instep.engine.recorder import Recorder
 from instep.engine.scaling import Scaling
 from instep.engine.verify import require_once
@@ -55,6 +58,11 @@ class Stepper:
         flat buffers. For AdamW, Adam, SGD and Lion; others keep the portable close, and it says so.
     capture: record the micro-steps of `step` as CUDA graphs, once per shape, and replay them; needs
         fused=True.
+    group: the torch.distributed process group that trains together; found from a model that is
+        wrapped in DistributedDataParallel or sharded by fully_shard. A plain model is this
+        process's own, unless a group is given.
+    sync: with fully_shard, add gradients up once per "window", or after each "micro-batch", which
+        needs less memory and sends more.
     trace: an `instep.Trace` that every event is recorded into.
 
     >>> import torch, instep
@@ -85,15 +93,19 @@ class Stepper:
         empty: Literal["skip", "raise"] = "skip",
         fused: bool = False,
         capture: bool = False,
+        group: object = None,
+        sync: Literal["window", "micro-batch"] = "window",
         trace: Trace | None = None,
     ) -> None:
         self.models = setup.models_of(model)
+        self.ranks = ranks_of(self.models, group, sync)
         self.optimizers = setup.optimizers_of(optimizer)
         setup.require_same_devices(self.models, self.optimizers)
         schedulers = setup.schedulers_of(scheduler, self.optimizers)
         norms = setup.limits_of(clip_norm, "clip_norm", self.optimizers)
         values = setup.limits_of(clip_value, "clip_value", self.optimizers)
         setup.require_options(norms, values, empty=empty, fused=fused, capture=capture)
+        setup.require_alone(self.ranks, fused=fused)
         widest = setup.accumulation_of(accumulate_in)
         kinds = [p.device.type for module in self.models for p in module.parameters()]
         region = Precision(precision, kinds)
@@ -101,6 +113,7 @@ class Stepper:
             scaler = torch.amp.GradScaler(kinds[0] if kinds else "cpu")
         self.scaler = scaler
         scaling = Scaling(scaler)
+        self._together = Together.of(self.ranks, self.models)
         lanes = {}
         for name, together in self.optimizers.items():
             alone = len(self.optimizers) == 1
@@ -111,9 +124,13 @@ class Stepper:
             lanes[name] = lane
             if isinstance(lane.buffers, FlatBuffers):
                 lane.buffers.fuse(self.models)
+        if self._together is not None:
+            self._together.join(lanes)
         self._captures = Captures() if capture else None
         recorder = None if trace is None else Recorder(trace)
-        self._core = Core(lanes, scaling, region, keep_grads, empty == "raise", recorder)
+        self._core = Core(
+            lanes, scaling, region, keep_grads, empty == "raise", recorder, self._together
+        )
         self._loop = Loop(self._core)
         self._tried: set[Hashable] = set()
 
@@ -155,6 +172,7 @@ class Stepper:
         encode: Encode | None = None,
         combine: Literal["join", "sum"] = "join",
         batchnorm: Literal["piece", "window", "exact"] | None = None,
+        gather: bool = False,
         verify: bool = False,
     ) -> Update:
         """Make one update from a whole batch, in pieces of `split` samples.
@@ -169,6 +187,9 @@ class Stepper:
         combine: "join" the representations of the pieces, or "sum" them.
         batchnorm: normalise by the statistics of the "window", with an "exact" gradient if asked
             for, instead of those of each piece.
+        gather: on several ranks, give `loss_fn` the representations of all ranks' samples, in the
+            order of the ranks. Its loss is then the same everywhere, and counts once. `batch` stays
+            the rank's own: return labels from `encode`, too.
         verify: first try a batch of a new shape whole and split, and refuse if they differ.
         """
         if self._loop.pending is not None and self._loop.pending.has_open_window:
@@ -178,8 +199,20 @@ class Stepper:
                 fix="continue it with stepper.windows(...), or call stepper.discard().",
                 more="resume",
             )
+        with nullcontext() if self._together is None else self._together.guard():
+            form = Form.of(
+                loss_fn, encode=encode, combine=combine, batchnorm=batchnorm, gather=gather
+            )
+            if self._together is not None:
+                auto = isinstance(split, Micro) and split.is_auto
+                form.require_for_ranks(self.ranks.sync, verify=verify, auto=auto)
+            return self._step(batch, form, split, optimizer, verify=verify)
+
+    def _step(
+        self, batch: Any, form: Form, split: Split, optimizer: str | None, *, verify: bool
+    ) -> Update:
         lane = self._core.lane(optimizer)
-        form = Form.of(loss_fn, encode=encode, combine=combine, batchnorm=batchnorm)
+        loss_fn = form.loss_fn
         if isinstance(split, Micro) and split.is_auto:
             form.require_pieces_alone()
             fitting = AutoStep(self._loop, lane, self.models, self._open_by_hand, split)
@@ -194,7 +227,15 @@ class Stepper:
                 self._captures.run(window, lane, plan, loss_fn, name=optimizer)
             return window.update
         with self._open_by_hand([lane]) as window:
-            form.run(window, plan, batch, models=self.models, lane=lane, optimizer=optimizer)
+            form.run(
+                window,
+                plan,
+                batch,
+                models=self.models,
+                lane=lane,
+                optimizer=optimizer,
+                together=self._together,
+            )
         return window.update
 
     @property

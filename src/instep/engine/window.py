@@ -11,6 +11,8 @@ from torch import Tensor
 from instep.engine.declare import LOSS, is_sum, rows_of
 from instep.engine.feed import END
 from instep.engine.memory import reason_of
+from instep.engine.ranks.headers import mark
+from instep.engine.ranks.turns import Turns, take_alone
 from instep.engine.states import State, require
 from instep.errors import WindowError
 
@@ -52,12 +54,15 @@ class Window:
         self.taken = taken
         """Micro-batches handed out so far."""
         self.was_iterated = False
+        self.is_attempt = False
+        """Whether it is replayed when it fails, so that nobody else has to know."""
         self._core = core
         self._feed = feed
         self._counts = counts
         self._frame = math.lcm(*sizes.values()) if sizes else 0
         self._only = self.lanes[0] if len(core.lanes) == 1 else None
         self._was_in_hand = False
+        self._turns = Turns.of(core, lanes, self._frame)
         self._updates: list[Update] = []
         self._state = State.OPEN
 
@@ -78,12 +83,13 @@ class Window:
 
     def _micro_batches(self, feed: Feed) -> Iterator[Any]:
         precision = self._core.precision
+        take = take_alone if self._turns is None else self._turns.take
         try:
             # A window that was saved after a backward may have updates due before its next batch.
             if self._only is None:
                 self._end_micro_batch()
             while self._state is State.OPEN and self.taken < self._frame:
-                batch = feed.take()
+                batch = take(feed, self._frame - self.taken)
                 if batch is END:
                     break
                 self._begin_micro_batch()
@@ -124,7 +130,8 @@ class Window:
         """Begin a lane's next window inside this one, with its counts if they are known ahead."""
         size = self.sizes[lane.name] if self.sizes else None
         totals = None
-        if self._counts is not None and size is not None:
+        # Counts of one rank are no totals; each term then has a buffer of its own.
+        if self._counts is not None and size is not None and self._core.together is None:
             ahead = self._counts[self.taken : self.taken + size]
             names = {name for counts in ahead for name in counts}
             totals = {n: math.fsum(counts.get(n, 0.0) for counts in ahead) for n in names}
@@ -165,7 +172,7 @@ class Window:
             else:
                 lane.backward(rows, is_sum=summed, retain_graph=retain_graph)
         except BaseException as error:
-            self._discard(reason_of(error))
+            self._discard(reason_of(error), error)
             raise
         if self._feed is None:
             lane.micro_batches += 1
@@ -191,7 +198,9 @@ class Window:
         lane = self._core.lane(optimizer)
         if not lane.is_open or self._feed is None:
             return False
-        return self._is_due(lane) or not self._feed.draw_ahead(1)
+        # On many ranks the others may go on, and decide when it closes.
+        alone = self._core.together is None
+        return self._is_due(lane) or (alone and not self._feed.draw_ahead(1))
 
     def close(self, optimizer: str | None = None) -> None:
         """Update now: one optimizer by name, or all and so end the window before its loop does."""
@@ -209,12 +218,21 @@ class Window:
         require(self._state, "discard")
         self._discard("discarded")
 
+    def abandon(self, error: BaseException | None) -> None:
+        """Throw it away because its loop was left, by an error if that is known."""
+        self._discard("discarded", error, said="it left a window, by a break or an error")
+
     # -- what it was -----------------------------------------------------------------------------
 
     @property
     def is_open(self) -> bool:
         """Whether gradients can still be added."""
         return self._state in (State.OPEN, State.LEFT)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it ran to its end, and every rank with it."""
+        return self._state is State.CLOSED
 
     @property
     def is_left(self) -> bool:
@@ -292,7 +310,7 @@ class Window:
             if kind is None:
                 self._close_all()
             else:
-                self._discard(reason_of(error))
+                self._discard(reason_of(error), error)
 
     # -- how ------------------------------------------------------------------------------------
 
@@ -327,17 +345,27 @@ class Window:
     def _close_lanes(self, lanes: Sequence[Lane]) -> None:
         before = len(self._updates)
         try:
-            self._core.close(lanes, self._updates)
+            if self._turns is None:
+                self._core.close(lanes, self._updates)
+            else:
+                self._turns.close(lanes, self._updates, self._feed, self.taken)
         except BaseException as error:
-            self._discard(reason_of(error))
+            self._discard(reason_of(error), error)
             raise
         try:
             self._core.complain_if_empty(self._updates[before:])
-        except WindowError:
-            self._discard("empty")
+        except WindowError as error:
+            mark(error)
+            self._discard("empty", error)
             raise
 
     def _close_all(self) -> None:
+        if self._turns is not None and self._turns.are_needed:
+            try:
+                self._turns.follow(self._updates, self._feed, self.open_lane)
+            except BaseException as error:
+                self._discard(reason_of(error), error)
+                raise
         lanes = [lane for lane in self.lanes if lane.is_open]
         if self.sizes is None and len(lanes) > 1:
             # Opened by hand for several optimizers: those that were not used have nothing to end.
@@ -349,15 +377,21 @@ class Window:
         self._core.settle()
         self._end(State.CLOSED)
 
-    def _discard(self, reason: str) -> None:
+    def _discard(
+        self, reason: str, error: BaseException | None = None, *, said: str | None = None
+    ) -> None:
         self._core.discard(self.lanes, reason)
         self._end(State.DISCARDED)
+        if self._core.together is not None and not self.is_attempt:
+            self._core.together.give_up(said or reason, error)
 
     def _end(self, state: State) -> None:
         self._state = state
         # A window may be held for its results; it must not hold the loader's workers with it.
         self._feed = None
         self._counts = None
+        if self._turns is not None:
+            self._turns.end(is_replayed=self.is_attempt and state is State.DISCARDED)
 
     def _record(self, recorder: Recorder, lane: Lane, rows: Sequence[Row], *, summed: bool) -> None:
         for term, _, items, weight in rows:

@@ -1,0 +1,180 @@
+"""One round of talk: every rank says something and hears all, in one small collective."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import sys
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from instep.engine.ranks.headers import Kind, Said, ranks_that, unpack
+from instep.errors import WindowError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from instep.engine.ranks.world import Ranks
+
+SLOT = 512
+"""Bytes that every rank sends; what is longer follows in a second call, of all ranks."""
+HEAD = 5
+"""Of these: four for the length of what is said, one for its kind."""
+ROLL_CALL = 10.0
+"""Seconds that a rank whose collective failed waits for others to say that they are there."""
+
+
+class Exchange:
+    """The talk of one process group."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self._rounds = 0
+        self._left: list[Any] = []
+        self._usual: tuple[Tensor, Tensor] | None = None
+        self._last: tuple[Tensor, Tensor] | None = None
+        if ranks.device().type == "cpu":
+            self.prepare()
+
+    def prepare(self) -> None:
+        """Have what a round needs, and a last word, before memory is what is talked about."""
+        self._usual = self._usual or self._tensors(SLOT)
+        self._last = self._last or self._tensors(SLOT)
+
+    def round(
+        self, said: Said, what: str, meanwhile: Callable[[], None] | None = None
+    ) -> list[Said]:
+        """Say something and hear everyone; `what` is waited for, in the words of an error.
+
+        meanwhile: work to do while it travels.
+        """
+        self._rounds += 1
+        with self.waiting(what):
+            packed = said.pack()
+            slots = self._gather(_slot(packed, said.kind, SLOT), SLOT, meanwhile)
+            lengths = [int.from_bytes(slot[:4], "little") for slot in slots]
+            longest = max(lengths)
+            # A rank that gave up has said all it has to say, and is not there for a second call.
+            if longest > SLOT - HEAD and all(slot[4] != Kind.FAILED for slot in slots):
+                size = longest + HEAD
+                slots = self._gather(_slot(packed, said.kind, size), size)
+        # Rounds keep their order: what was said on the way out before has arrived, too.
+        self._left.clear()
+        return [_read(slot, length) for slot, length in zip(slots, lengths, strict=True)]
+
+    def leave(self, reason: str) -> None:
+        """Say that this rank gave up, without waiting for anyone: it may be on its way out."""
+        import torch.distributed as dist  # noqa: PLC0415 -- in use already
+
+        if sys.is_finalizing() or not dist.is_initialized():
+            return
+        self._rounds += 1
+        said = Said(Kind.FAILED, reason[:200])
+        while len(packed := said.pack()) > SLOT - HEAD:
+            said = Said(Kind.FAILED, said.about[: len(said.about) // 2])
+        # Where the others are gone already, nobody has to be told.
+        with contextlib.suppress(RuntimeError):
+            mine, whole = self._last or self._tensors(SLOT)
+            self._last = None
+            slot = bytearray(_slot(packed, said.kind, SLOT))
+            mine.copy_(torch.frombuffer(slot, dtype=torch.uint8))
+            slots = list(whole.split(SLOT))
+            work = dist.all_gather(slots, mine, group=self._ranks.group, async_op=True)
+            self._left.append((work, mine, slots))
+
+    @contextlib.contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Turn the error of a collective into one that says what was waited for, and for whom."""
+        since = time.monotonic()
+        try:
+            yield
+        except RuntimeError as error:
+            if isinstance(error, WindowError | torch.OutOfMemoryError):
+                raise
+            raise self._missing(what, error, time.monotonic() - since) from error
+
+    def _gather(
+        self, payload: bytes, size: int, meanwhile: Callable[[], None] | None = None
+    ) -> list[bytes]:
+        import torch.distributed as dist  # noqa: PLC0415 -- in use already
+
+        usual = self._usual or self._tensors(SLOT)
+        mine, whole = usual if size == SLOT else self._tensors(size)
+        mine.copy_(torch.frombuffer(bytearray(payload), dtype=torch.uint8))
+        slots = list(whole.split(size))
+        work = dist.all_gather(slots, mine, group=self._ranks.group, async_op=True)
+        try:
+            if meanwhile is not None:
+                meanwhile()
+        finally:
+            work.wait()
+        here = whole.cpu()
+        heard = ctypes.string_at(here.data_ptr(), here.numel())
+        return [heard[start : start + size] for start in range(0, len(heard), size)]
+
+    def _tensors(self, size: int) -> tuple[Tensor, Tensor]:
+        device = self._ranks.device()
+        mine = torch.empty(size, dtype=torch.uint8, device=device)
+        whole = torch.empty(self._ranks.world * size, dtype=torch.uint8, device=device)
+        return mine, whole
+
+    def _missing(self, what: str, error: RuntimeError, waited: float) -> WindowError:
+        late = self._roll_call(waited)
+        who = f"{ranks_that(late)} did not come to {what} in time" if any(late) else ""
+        return WindowError(
+            f"{who or f'{what} failed'}.",
+            why="all ranks end a window together. A rank that is not there has stopped with an "
+            "error of its own (look at its output first), hangs, or runs another loop. "
+            f"torch said: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
+            fix="mend what stopped it, and start again from the last checkpoint; a rank that is "
+            "only slow needs a longer timeout= in init_process_group.",
+            more="ranks",
+        )
+
+    def _roll_call(self, waited: float) -> list[bool]:
+        """Return which ranks do not say that they are here, too, or have come much later."""
+        store = _store_of(self._ranks.group)
+        absent = [False] * self._ranks.world
+        if store is None:
+            return absent
+        keys = [f"instep/here/{self._rounds}/{rank}" for rank in range(self._ranks.world)]
+        try:
+            store.set(keys[self._ranks.rank], f"{waited:.3f}")
+            until = time.monotonic() + ROLL_CALL
+            while not store.check(keys) and time.monotonic() < until:
+                time.sleep(0.05)
+            found = [float(store.get(key)) if store.check([key]) else 0.0 for key in keys]
+            # Who has just come finds the others gone already.
+            return [seconds < 0.5 * max(found) for seconds in found]
+        except RuntimeError:
+            # The process that held the store is gone, and nothing can be known of the others.
+            return absent
+
+
+def _slot(packed: bytes, kind: Kind, size: int) -> bytes:
+    head = len(packed).to_bytes(4, "little") + bytes([kind])
+    return (head + packed)[:size].ljust(size, b"\0")
+
+
+def _read(slot: bytes, length: int) -> Said:
+    if len(slot) < HEAD + length:
+        # Cut off, because somebody failed: that is all that will be looked at.
+        return Said(Kind(slot[4]))
+    return unpack(slot[HEAD : HEAD + length])
+
+
+def _store_of(group: Any) -> Any:
+    """Return the store that the group was made with, or a copy that waits only a moment."""
+    import torch.distributed.distributed_c10d as c10d  # noqa: PLC0415 -- in use already
+
+    try:
+        store = c10d._world.pg_map[group][1]  # noqa: SLF001 -- there is no public way
+        store = store.clone() if hasattr(store, "clone") else store
+        store.set_timeout(timedelta(seconds=ROLL_CALL))
+    except (AttributeError, KeyError, RuntimeError, TypeError):
+        return None
+    return store

@@ -1,0 +1,294 @@
+"""The windows of one stepper on many ranks: begun, closed and given up together.
+
+Until its close a window is a rank's own business, and may be replayed there. The close is one
+round of talk, from which every rank concludes the same, and then one sum of the gradients.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from instep.engine.ranks.closing import Closing
+from instep.engine.ranks.exchange import Exchange
+from instep.engine.ranks.gathering import Gathered, describe, linked, representations_of_all
+from instep.engine.ranks.headers import (
+    Kind,
+    Said,
+    Share,
+    agreed,
+    is_agreed,
+    ranks_that,
+    require_agreement,
+    require_same_close,
+    totals,
+)
+from instep.engine.ranks.padding import Padding, require_one_lane
+from instep.engine.ranks.ready import Ready
+from instep.engine.ranks.sharded import Shards
+from instep.engine.ranks.wrapped import Quiet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from torch import Tensor, nn
+
+    from instep.engine.careful import CarefulStep
+    from instep.engine.lane import Lane
+    from instep.engine.ranks.world import Ranks
+    from instep.engine.update import Update
+    from instep.splits.plan import Piece
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Which optimizers close next, and whether the window is over then."""
+
+    closing: frozenset[str]
+    is_over: bool
+
+
+class Together:
+    """One stepper's part in the agreements of its ranks."""
+
+    def __init__(
+        self, ranks: Ranks, models: Sequence[nn.Module], shards: Shards | None = None
+    ) -> None:
+        self.ranks = ranks
+        self.shards = shards
+        self._quiet = Quiet(models)
+        self.padding: Padding | None = None
+        """What keeps ranks in step where each backward is added up at once."""
+        if shards is not None and shards.is_at_once:
+            self.padding = Padding(shards.roots)
+            shards.on_end = self.padding.end
+        self._is_inside = False
+        self.has_more = False
+        """Whether this rank's loader has further batches, as it will say in the next round."""
+        self.any_has_more = False
+        """Whether any rank's has, as heard in the last one."""
+        self.is_in_step = True
+        """Whether the last round went well, and this rank has not given up since."""
+        self._exchange = Exchange(ranks)
+        self._given_up = 0
+        self._loops = 0
+        self._closing = Closing(self)
+
+    def waiting(self, what: str) -> contextlib.AbstractContextManager[None]:
+        """Surround a collective: an error of it says what was waited for, and for whom."""
+        return self._exchange.waiting(what)
+
+    @classmethod
+    def of(cls, ranks: Ranks, models: Sequence[nn.Module]) -> Together | None:
+        """Return a stepper's part, if there are other ranks."""
+        if ranks.is_alone:
+            return None
+        return cls(ranks, models, Shards(ranks, models) if ranks.kind == "sharded" else None)
+
+    def join(self, lanes: Mapping[str, Lane]) -> None:
+        """Let the windows of these optimizers be those of all ranks."""
+        if self.padding is not None:
+            require_one_lane(lanes)
+        for lane in lanes.values():
+            if self.shards is not None:
+                lane.buffers = self.shards.buffers(lane.optimizers, lane.accumulate_in)
+            if self.padding is not None:
+                lane.on_nothing = self.padding.backward_nothing
+
+    # -- loops -----------------------------------------------------------------------------------
+
+    def begin(self, sizes: Mapping[str, int], *, is_new: bool) -> bool:
+        """Begin a loop, or go on with one; return whether any rank has a batch."""
+        self._loops += is_new
+        described = ", ".join(f"{size} for {name!r}" for name, size in sizes.items())
+        about = f"loop {self._loops} in windows of {described}"
+        self.round(Said(Kind.BEGIN, about, has_more=self.has_more), "the start of a loop")
+        return self.any_has_more
+
+    def agree_on_next(self, name: str | None, touched: Sequence[str], *, is_over: bool) -> Turn:
+        """Agree which optimizer closes next, where there are several.
+
+        A rank whose loader has ended passes None and follows the others. When all do, everything
+        that any of them has added to closes.
+        """
+        said = Said(
+            Kind.NEXT,
+            name or "",
+            has_more=self.has_more,
+            is_over=is_over,
+            touched=tuple(touched),
+        )
+        what = "the end of a window" if name is None else f"the close of {name!r}"
+        heard = self._heard(said, what)
+        leading = [one for one in heard if one.kind is not Kind.NEXT or one.about]
+        require_agreement(leading, what)
+        self.is_in_step = True
+        if leading:
+            return Turn(frozenset({leading[0].about}), all(one.is_over for one in leading))
+        return Turn(frozenset(other for one in heard for other in one.touched), is_over=True)
+
+    def _heard(
+        self, said: Said, what: str, meanwhile: Callable[[], None] | None = None
+    ) -> list[Said]:
+        self.is_in_step = self._is_inside = False
+        heard = self._exchange.round(said, what, meanwhile)
+        self.any_has_more = any(one.has_more for one in heard)
+        return heard
+
+    def round(
+        self, said: Said, what: str, meanwhile: Callable[[], None] | None = None
+    ) -> list[Said]:
+        """Say something and hear everyone, who have come for the same."""
+        heard = self._heard(said, what, meanwhile)
+        require_agreement(heard, what)
+        self.is_in_step = True
+        return heard
+
+    def begin_window(self) -> None:
+        """Keep models from talking by themselves; of sharded ones, gather the parameters.
+
+        Gathering needs every rank, so that it is asked first whether all are there.
+        """
+        self._exchange.prepare()
+        self._quiet.begin()
+        if self.shards is not None and not self.shards.is_begun:
+            self.shards.reserve_whole()
+            self.round(Said(Kind.OPEN, has_more=self.any_has_more), "the opening of a window")
+            self.shards.gather()
+            if self.padding is not None:
+                self.padding.begin()
+
+    def end_window(self) -> None:
+        """Let everything be as its user had it."""
+        self._quiet.end()
+        if self.shards is not None:
+            self.shards.end()
+
+    def go_on(self) -> None:
+        """Have whole parameters again after the update of one of several optimizers."""
+        if self.shards is not None:
+            self.round(Said(Kind.OPEN, has_more=self.any_has_more), "the rest of a window")
+            self.shards.gather()
+
+    def has_batch(self, *, own: bool) -> bool:
+        """Agree on a micro-batch that needs all ranks; a rank without one runs along.
+
+        Returns whether any rank has one.
+        """
+        padding = self.padding
+        assert padding is not None  # noqa: S101 -- asked for only then
+        padding.next_batch()
+        said = Said(Kind.BATCH, has_more=own, can_pad=own or padding.can_run)
+        what = "a micro-batch"
+        heard = self.round(said, what)
+        stuck = [not one.can_pad for one in heard]
+        if self.any_has_more and any(stuck):
+            raise agreed(
+                f"{ranks_that(stuck)} had no batch yet to run along with.",
+                why='with sync="micro-batch" every forward needs all ranks; one without a batch '
+                "runs its last one again for nothing, and has none. The window was thrown away.",
+                fix='give every rank at least one batch, or pass sync="window".',
+                more="ranks",
+            )
+        self._is_inside = self.any_has_more
+        if self.any_has_more and not own:
+            padding.run()
+        return self.any_has_more
+
+    def padded(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """Yield the pieces of a batch; run along as long as other ranks have more."""
+        waiting = iter(pieces)
+        while True:
+            piece = next(waiting, None)
+            if not self.has_batch(own=piece is not None):
+                return
+            if piece is not None:
+                yield piece
+
+    # -- giving up -------------------------------------------------------------------------------
+
+    def give_up(self, reason: str, error: BaseException | None = None) -> None:
+        """Tell the others that this rank's window is gone, unless they have the same error."""
+        if is_agreed(error):
+            return
+        self._given_up += 1
+        self.is_in_step = False
+        if self._is_inside:
+            # The others wait in the middle of a forward or backward, and would take a message of
+            # ours for a part of it; they find out when this process ends, or by their timeout.
+            return
+        if error is not None:
+            first = str(error).splitlines()[0] if str(error) else ""
+            reason = f"{type(error).__name__}: {first}"
+        self._exchange.leave(reason)
+
+    @contextlib.contextmanager
+    def guard(self) -> Iterator[None]:
+        """Tell the others of whatever is raised in here, once."""
+        before = self._given_up
+        try:
+            yield
+        except BaseException as error:
+            if self._given_up == before:
+                self.give_up("exception", error)
+            self.end_window()
+            raise
+
+    def close(self, lane: Lane, scale: float, *, keep_gradients: bool) -> Update:
+        """Turn what all ranks have gathered into one update, the same on each of them.
+
+        Whatever is raised, the window has ended and its gradients are cleared.
+        """
+        lane.is_closing = True
+        try:
+            update = self._closing.update(lane, scale, has_more=self.has_more)
+        except BaseException:
+            lane.end()
+            raise
+        lane.end(keep_gradients=keep_gradients)
+        return update
+
+    # -- two passes ------------------------------------------------------------------------------
+
+    def gather(self, own: Sequence[Tensor], lane: Lane, *, summed: bool) -> Gathered:
+        """Return the representations of all ranks' samples, attached to the graph of this rank's.
+
+        Every rank comes here, also one without samples.
+        """
+        what = "the gathering of representations"
+        heard = self.round(Said(Kind.SHAPES, shapes=describe(own)), what)
+        first = next((rank for rank, said in enumerate(heard) if said.shapes), self.ranks.rank)
+        # The loss is the same on all ranks, and so is the gradient of what only it uses: one rank
+        # has it, the others stop at their own representations.
+        links = [] if first == self.ranks.rank else linked(own)
+        with self.waiting(what):
+            leaves = representations_of_all(
+                [stand_in for _, stand_in in links] or own,
+                heard,
+                rank=self.ranks.rank,
+                group=self.ranks.group,
+                device=lane.buffers.members[0].device,
+                summed=summed,
+            )
+        return Gathered(leaves, [pair for pair in links if pair[0].requires_grad])
+
+    def add_counts(self, own: Mapping[str, float]) -> dict[str, float]:
+        """Return the counts of all ranks; every rank comes here, also one that has none."""
+        terms = {name: Share(0.0, 0.0, count, 1.0) for name, count in own.items()}
+        heard = self.round(Said(Kind.COUNTS, terms=terms), "the counts of a loss")
+        return {name: total.items for name, total in totals(heard).items()}
+
+    # -- replays ---------------------------------------------------------------------------------
+
+    def ready(self, step: CarefulStep) -> Ready:
+        """Let an update begin only when every rank has the memory for it."""
+        return Ready(self.agree_on_memory, step)
+
+    def agree_on_memory(self, out_of_memory: bool) -> None:  # noqa: FBT001 -- a callback
+        """Say whether this rank can begin its update; raise if one cannot."""
+        said = Said(Kind.READY, out_of_memory=out_of_memory, can_retry=True)
+        heard = self._heard(said, "the start of an update")
+        require_agreement(heard, "the start of an update")
+        self.is_in_step = True
+        require_same_close(heard, "")
