@@ -43,6 +43,11 @@ class Resume:
         """Whether a window was open when the state was saved."""
         return any(saved is not None for saved in self.windows.values())
 
+    def place(self) -> dict[str, Any]:
+        """Return the place as it was saved."""
+        position = None if self.position is None else asdict(self.position)
+        return {"sizes": self.sizes, "taken": self.taken, "position": position}
+
     def opens(self, lane: Lane) -> bool:
         """Whether this lane is to be open now; a frame may have closed it and not reopened it."""
         return self.windows[lane.name] is not None or not self.has_open_window
@@ -86,7 +91,11 @@ def save(loop: Loop) -> dict[str, Any]:
     # A batch in hand without work comes again after a resume, so it does not count as taken.
     fresh = int(open_window is not None and feed is not None and feed.in_hand)
     place = None
-    if run is not None or open_window is not None:
+    waiting = None if run is not None else loop.pending
+    if waiting is not None:
+        # Loaded and not taken up yet: it is still the place to come back to.
+        place = waiting.place()
+    elif run is not None or open_window is not None:
         place = {
             "sizes": None if run is None else dict(run.sizes),
             "taken": 0 if open_window is None else open_window.taken - fresh,
@@ -101,13 +110,19 @@ def save(loop: Loop) -> dict[str, Any]:
         "lanes": {
             name: {
                 "references": dict(lane.references),
-                "window": _save_lane(lane, fresh) if lane.is_open else None,
+                "window": _window_of(lane, fresh, waiting),
             }
             for name, lane in loop.core.lanes.items()
         },
         "place": place,
         "fitting": loop.core.sizes.state_dict(),
     }
+
+
+def _window_of(lane: Lane, fresh: int, waiting: Resume | None) -> dict[str, Any] | None:
+    if lane.is_open:
+        return _save_lane(lane, fresh)
+    return None if waiting is None else waiting.windows[lane.name]
 
 
 def _any_open(loop: Loop) -> bool:
@@ -123,6 +138,8 @@ def _require_resumable(loop: Loop, window: Window | None) -> None:
         why = "the inner loop was left, and what becomes of its window is not decided yet."
     elif window is not None and window.sizes is None and loop.run is not None:
         why = "a window is open by hand inside a loop over a loader, or a step() is running."
+    elif window is not None and loop.run is None and loop.pending is not None:
+        why = "a window is open by hand, and a loaded place waits for its loop."
     elif loop.run is not None and loop.run.outer is not None:
         why = "one loop over a loader runs inside another, and only one can be come back to."
     if why is not None:
@@ -157,8 +174,7 @@ def _save_lane(lane: Lane, fresh: int) -> dict[str, Any]:
 
 def load(loop: Loop, state: dict[str, Any]) -> None:
     """Take over a saved state; nothing changes if it does not fit."""
-    loop.require_no_window("load_state_dict() was called")
-    _require_fit(loop, state)
+    require_loadable(loop, state)
     lanes = loop.core.lanes
     for name, lane in lanes.items():
         lane.references = dict(state["lanes"][name]["references"])
@@ -179,7 +195,9 @@ def load(loop: Loop, state: dict[str, Any]) -> None:
     rng.restore(state["random"])
 
 
-def _require_fit(loop: Loop, state: dict[str, Any]) -> None:
+def require_loadable(loop: Loop, state: dict[str, Any]) -> None:
+    """Raise if a state cannot be taken over, here and now."""
+    loop.require_no_window("load_state_dict() was called")
     problem = _misfit(loop, state)
     if problem is not None:
         raise StateError(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from instep.engine import setup, state
+from instep.engine import saving, setup, state
 from instep.engine.auto import AutoStep
 from instep.engine.captured import Captures
 from instep.engine.core import Core
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
+    from instep.checkpoint.background import Writing
     from instep.engine.forms import Encode
     from instep.engine.function import Split
+    from instep.engine.saving import Loaded, PathLike
     from instep.engine.update import Update
     from instep.trace import Trace
 
@@ -90,7 +92,7 @@ class Stepper:
         self.models = setup.models_of(model)
         self.optimizers = setup.optimizers_of(optimizer)
         setup.require_same_devices(self.models, self.optimizers)
-        schedulers = setup.schedulers_of(scheduler, self.optimizers)
+        self.schedulers = setup.schedulers_of(scheduler, self.optimizers)
         norms = setup.limits_of(clip_norm, "clip_norm", self.optimizers)
         values = setup.limits_of(clip_value, "clip_value", self.optimizers)
         setup.require_options(norms, values, empty=empty, fused=fused, capture=capture)
@@ -106,7 +108,7 @@ class Stepper:
             alone = len(self.optimizers) == 1
             flat = fused and setup.can_be_flat(self.models, name, together)
             lane = Lane(name, together, scaling, alone=alone, accumulate_in=widest, flat=flat)
-            lane.schedulers = schedulers[name]
+            lane.schedulers = self.schedulers[name]
             lane.clip_norm, lane.clip_value = norms[name], values[name]
             lanes[name] = lane
             if isinstance(lane.buffers, FlatBuffers):
@@ -116,6 +118,7 @@ class Stepper:
         self._core = Core(lanes, scaling, region, keep_grads, empty == "raise", recorder)
         self._loop = Loop(self._core)
         self._tried: set[Hashable] = set()
+        self._writing: Writing | None = None
 
     def windows(
         self,
@@ -219,6 +222,33 @@ class Stepper:
         Random states are put back, so load it last.
         """
         state.load(self._loop, state_dict)
+
+    def save(self, path: PathLike, *, extra: Any = None, wait: bool = True) -> Writing:
+        """Save model, optimizers, schedulers, scaler and the stepper itself, also in a window.
+
+        The file appears whole or not at all; the one before is kept as `<path>.previous`.
+
+        extra: your own data, of numbers, strings, lists, dicts and tensors.
+        wait: False writes while training goes on, from a copy that is taken before this returns;
+            `.wait()` of what it returns waits for the disk.
+        """
+        self._finish_saving()
+        self._writing = saving.save(self, path, extra=extra, wait=wait)
+        return self._writing
+
+    def load(self, path: PathLike, *, previous: bool = False) -> Loaded:
+        """Continue from a saved checkpoint: the next loop over the same loader goes on in it.
+
+        A file that is damaged is an error, and nothing is loaded; previous=True takes the one
+        before. Model and optimizers are those of this stepper, and are filled in place.
+        """
+        self._finish_saving()
+        return saving.load(self, self._loop, path, previous=previous)
+
+    def _finish_saving(self) -> None:
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.wait()
 
     def __repr__(self) -> str:
         names = ", ".join(
