@@ -17,6 +17,7 @@ from instep.splits.sizes import Sizes
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from instep.engine.autosave import Autosave
     from instep.engine.lane import Lane
     from instep.engine.precision import Precision
     from instep.engine.recorder import Recorder
@@ -39,6 +40,8 @@ class Core:
     sizes: Sizes = field(default_factory=Sizes)
     """How many samples fit, for splits that find out."""
     kept_buffers: Kept = field(default_factory=Kept)
+    autosave: Autosave | None = None
+    """Who is told of every place that a run can be continued from."""
     _warned: set[str] = field(default_factory=set)
 
     def lane(self, optimizer: str | None) -> Lane:

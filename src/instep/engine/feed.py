@@ -21,7 +21,7 @@ from instep.engine import rng
 from instep.errors import StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 END = object()
 
@@ -67,6 +67,8 @@ class Feed:
         self._hand_drawn: Any = None
         self._hand_out: Any = None
         self._snapshot = rng.snapshot()
+        self.on_failure: Callable[[], None] | None = None
+        """Called when the loader has raised, before its error goes on."""
         if position is not None:
             self._return_to(position)
 
@@ -97,11 +99,21 @@ class Feed:
 
     def _draw(self) -> bool:
         before = self._snapshot()
-        batch = next(self._batches, END)
+        batch = self._next(before)
         if batch is END:
             return False
         self._ahead.append((batch, before))
         return True
+
+    def _next(self, before: Any) -> Any:
+        try:
+            return next(self._batches, END)
+        except Exception:
+            # Nothing was drawn: a resumed run tries again, with the same random numbers.
+            rng.restore(rng.widened(before))
+            if self.on_failure is not None:
+                self.on_failure()
+            raise
 
     def draw_ahead(self, batches: int) -> bool:
         """Draw until so many wait, or the loader ends; return whether any waits."""
@@ -121,7 +133,7 @@ class Feed:
         else:
             self._hand_out = None
             self._hand_drawn = self._snapshot()
-            batch = next(self._batches, END)
+            batch = self._next(self._hand_drawn)
             if batch is END:
                 return END
         self._has_hand = True

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from instep.errors import StateError, WindowError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from instep.engine.core import Core
     from instep.engine.feed import Feed
@@ -34,6 +34,32 @@ class Loop:
         self.window: Window | None = None
         self.run: Run | None = None
         self.pending: Resume | None = None
+        self.epoch = 0
+        self.is_epoch_over = False
+        """Whether the loop of this epoch has come to its end, or was left."""
+
+    @property
+    def epoch_to_save(self) -> int:
+        """The epoch that a resumed run begins with: the next one, once this one's loop is over."""
+        is_over = self.is_epoch_over and self.run is None and self.pending is None
+        return self.epoch + int(is_over)
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """Count epochs, from the one that was saved."""
+        while self.epoch < count:
+            self.is_epoch_over = False
+            yield self.epoch
+            self.epoch += 1
+        self.is_epoch_over = False
+
+    def safe_point(self) -> None:
+        """Tell whoever saves that the run can be continued from here, between two windows."""
+        if self.core.autosave is not None:
+            self.core.autosave.at_safe_point(between_windows=True)
+
+    def _failed_draw(self) -> None:
+        if self.core.autosave is not None:
+            self.core.autosave.at_failed_draw()
 
     def require_no_window(self, what: str = "a window was opened") -> None:
         """Raise if a window is open: windows of one stepper do not nest."""
@@ -71,6 +97,7 @@ class Loop:
     def start(self, feed: Feed, sizes: Mapping[str, int]) -> Run:
         """Note that a loop over a loader is under way."""
         self.run = Run(feed, sizes, self.run)
+        feed.on_failure = self._failed_draw
         return self.run
 
     def stop(self, run: Run) -> None:
@@ -80,6 +107,7 @@ class Loop:
             inside = inside.outer
         if inside is run:
             self.run = run.outer
+            self.is_epoch_over = True
 
     def open(self, window: Window, resumed: Resume | None) -> Window:
         """Make this the open window: every lane begins, or continues where it was saved."""
@@ -116,4 +144,6 @@ class Loop:
 def _described(sizes: Mapping[str, int] | None) -> str:
     if sizes is None:
         return "a window opened by hand"
+    if not sizes:
+        return "a loop over stepper.batches()"
     return f"windows of {', '.join(f'{size} for {name!r}' for name, size in sizes.items())}"

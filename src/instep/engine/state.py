@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from instep.engine.buffers import Gradients
     from instep.engine.lane import Lane
     from instep.engine.loop import Loop
-    from instep.engine.window import Window
 
 VERSION = 1
 
@@ -83,7 +82,7 @@ def save(loop: Loop) -> dict[str, Any]:
     loop.core.conclude_all()
     window, run = loop.window, loop.run
     open_window = window if window is not None and window.is_open else None
-    _require_resumable(loop, open_window)
+    _require_resumable(loop)
     if open_window is not None and open_window.is_complete and not _any_open(loop):
         # Every optimizer was closed by hand in the last micro-batch: there is nothing to continue.
         open_window = None
@@ -104,6 +103,7 @@ def save(loop: Loop) -> dict[str, Any]:
     return {
         "version": VERSION,
         "index": loop.index - int(open_window is not None),
+        "epoch": loop.epoch_to_save,
         "scaler": loop.core.scaling.state_dict(),
         "outcomes": loop.core.scaling.outcomes(),
         "random": rng.full_state(),
@@ -129,19 +129,24 @@ def _any_open(loop: Loop) -> bool:
     return any(lane.is_open for lane in loop.core.lanes.values())
 
 
-def _require_resumable(loop: Loop, window: Window | None) -> None:
-    """Raise where a resumed run could not do what this one will do."""
-    why = None
+def why_not_resumable(loop: Loop) -> str | None:
+    """Say why a resumed run could not do what this one will do; None where it can."""
+    window = loop.window if loop.window is not None and loop.window.is_open else None
     if any(lane.is_closing for lane in loop.core.lanes.values()):
-        why = "a window is closing: its update may have happened already, or not."
-    elif window is not None and window.is_left:
-        why = "the inner loop was left, and what becomes of its window is not decided yet."
-    elif window is not None and window.sizes is None and loop.run is not None:
-        why = "a window is open by hand inside a loop over a loader, or a step() is running."
-    elif window is not None and loop.run is None and loop.pending is not None:
-        why = "a window is open by hand, and a loaded place waits for its loop."
-    elif loop.run is not None and loop.run.outer is not None:
-        why = "one loop over a loader runs inside another, and only one can be come back to."
+        return "a window is closing: its update may have happened already, or not."
+    if window is not None and window.is_left:
+        return "the inner loop was left, and what becomes of its window is not decided yet."
+    if window is not None and window.sizes is None and loop.run is not None:
+        return "a window is open by hand inside a loop over a loader, or a step() is running."
+    if window is not None and loop.run is None and loop.pending is not None:
+        return "a window is open by hand, and a loaded place waits for its loop."
+    if loop.run is not None and loop.run.outer is not None:
+        return "one loop over a loader runs inside another, and only one can be come back to."
+    return None
+
+
+def _require_resumable(loop: Loop) -> None:
+    why = why_not_resumable(loop)
     if why is not None:
         raise WindowError(
             "state_dict() cannot be resumed from here.",
@@ -182,6 +187,8 @@ def load(loop: Loop, state: dict[str, Any]) -> None:
     # States from before there were any have none.
     loop.core.sizes.load_state_dict(state.get("fitting", []))
     loop.index = state["index"]
+    loop.epoch = state.get("epoch", 0)
+    loop.is_epoch_over = False
     loop.pending = None
     place = state["place"]
     if place is not None:

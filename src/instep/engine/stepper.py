@@ -8,6 +8,7 @@ import torch
 
 from instep.engine import saving, setup, state
 from instep.engine.auto import AutoStep
+from instep.engine.autosave import autosave_of
 from instep.engine.captured import Captures
 from instep.engine.core import Core
 from instep.engine.flat_buffers import FlatBuffers
@@ -20,17 +21,18 @@ from instep.engine.recorder import Recorder
 from instep.engine.scaling import Scaling
 from instep.engine.verify import require_once
 from instep.engine.window import Window
-from instep.engine.windows import OnExit, Windows
+from instep.engine.windows import OnExit, Windows, batches
 from instep.errors import WindowError
 from instep.splits.micro import Micro
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from torch import nn
     from torch.optim import Optimizer
 
     from instep.checkpoint.background import Writing
+    from instep.engine.autosave import Autosave
     from instep.engine.forms import Encode
     from instep.engine.function import Split
     from instep.engine.saving import Loaded, PathLike
@@ -142,11 +144,36 @@ class Stepper:
 
         For work that comes without a loader, such as the patches of one image.
         """
-        return self._open_by_hand(tuple(self._core.lanes.values()))
+        return self._open_by_hand(tuple(self._core.lanes.values()), then=self._after_by_hand)
 
-    def _open_by_hand(self, lanes: Sequence[Lane]) -> Window:
+    def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """Iterate a loader for `step`: its position is then saved, and resumed from, as a window's.
+
+        A batch is done when a step has been made with it.
+        """
+        return batches(self._loop, loader)
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """Count epochs from 0, or from the one in which the loaded run was saved.
+
+        One loop over one loader in each of them.
+        """
+        return self._loop.epochs(count)
+
+    def _open_by_hand(
+        self, lanes: Sequence[Lane], then: Callable[[], None] | None = None
+    ) -> Window:
         resumed = self._loop.begin(None)
-        return self._loop.open(Window(self._core, lanes, index=self._loop.index), resumed)
+        window = Window(self._core, lanes, index=self._loop.index, then=then)
+        return self._loop.open(window, resumed)
+
+    def _after_by_hand(self) -> None:
+        run = self._loop.run
+        if run is None:
+            self._loop.safe_point()
+        elif not run.sizes:
+            # What was to be done with this batch is done, or begun.
+            run.feed.finish()
 
     def step(
         self,
@@ -186,7 +213,9 @@ class Stepper:
         if isinstance(split, Micro) and split.is_auto:
             form.require_pieces_alone()
             fitting = AutoStep(self._loop, lane, self.models, self._open_by_hand, split)
-            return fitting.run(batch, loss_fn, optimizer=optimizer)
+            update = fitting.run(batch, loss_fn, optimizer=optimizer)
+            self._after_by_hand()
+            return update
         plan = plan_of(batch, split, form.models_on_pieces(self.models))
         if verify:
             require_once(self, batch, form, split, self._tried)
@@ -195,8 +224,9 @@ class Stepper:
             with self._captures.aside(device), self._open_by_hand([lane]) as window:
                 plan.try_on(loss_fn)
                 self._captures.run(window, lane, plan, loss_fn, name=optimizer)
+            self._after_by_hand()
             return window.update
-        with self._open_by_hand([lane]) as window:
+        with self._open_by_hand([lane], then=self._after_by_hand) as window:
             form.run(window, plan, batch, models=self.models, lane=lane, optimizer=optimizer)
         return window.update
 
@@ -244,6 +274,41 @@ class Stepper:
         """
         self._finish_saving()
         return saving.load(self, self._loop, path, previous=previous)
+
+    def autosave(
+        self,
+        path: PathLike,
+        *,
+        every: int | None = None,
+        seconds: float | None = None,
+        extra: dict[str, Any] | None = None,
+        wait: bool = True,
+        signals: Sequence[int] | None = None,
+        deadline: float = 30.0,
+    ) -> Autosave:
+        """Load the checkpoint at `path` if there is one, and save there from now on.
+
+        `with stepper.autosave("run.ckpt", every=100) as run:` saves once more at its end, so that
+        a run that is started again after it was done has nothing to do.
+
+        every, seconds: save after so many updates, or so much time, between two windows.
+        extra: your own data, saved along and filled from what was loaded (`run.extra`).
+        wait: False writes while training goes on.
+        signals: save and end when one of these comes; SIGTERM unless you say otherwise. It is
+            saved at the next micro-batch, then the handler that was there before is called.
+        deadline: seconds that a scheduler leaves between such a signal and the end.
+        """
+        return autosave_of(
+            self,
+            self._loop,
+            path,
+            every=every,
+            seconds=seconds,
+            extra=extra,
+            wait=wait,
+            signals=signals,
+            deadline=deadline,
+        )
 
     def _finish_saving(self) -> None:
         writing, self._writing = self._writing, None

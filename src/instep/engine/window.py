@@ -15,7 +15,7 @@ from instep.engine.states import State, require
 from instep.errors import WindowError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     from instep.engine.core import Core
@@ -44,6 +44,7 @@ class Window:
         feed: Feed | None = None,
         taken: int = 0,
         counts: Sequence[Counts] | None = None,
+        then: Callable[[], None] | None = None,
     ) -> None:
         self.index = index
         self.lanes = tuple(lanes)
@@ -55,6 +56,8 @@ class Window:
         self._core = core
         self._feed = feed
         self._counts = counts
+        self._then = then
+        """Called when a window that was opened by hand is over."""
         self._frame = math.lcm(*sizes.values()) if sizes else 0
         self._only = self.lanes[0] if len(core.lanes) == 1 else None
         self._was_in_hand = False
@@ -93,7 +96,7 @@ class Window:
                 if precision.is_active:
                     precision.leave()
                 feed.finish()
-                if self._only is None:
+                if self._only is None or self._core.autosave is not None:
                     self._end_micro_batch()
             if self._state is State.OPEN:
                 self._close_all()
@@ -116,9 +119,11 @@ class Window:
 
     def _end_micro_batch(self) -> None:
         """Update what is due; with one optimizer that is the end of the window, and done there."""
-        if self._state is State.OPEN:
+        if self._state is State.OPEN and self._only is None:
             self._close_lanes([lane for lane in self.lanes if lane.is_open and self._is_due(lane)])
             self._core.settle()
+        if self._core.autosave is not None and self.taken < self._frame:
+            self._core.autosave.at_safe_point(between_windows=False)
 
     def open_lane(self, lane: Lane) -> None:
         """Begin a lane's next window inside this one, with its counts if they are known ahead."""
@@ -293,6 +298,8 @@ class Window:
                 self._close_all()
             else:
                 self._discard(reason_of(error))
+        if self._then is not None and kind is None:
+            self._then()
 
     # -- how ------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from instep.engine.checks import count_of
 from instep.engine.declare import LOSS
-from instep.engine.feed import Feed
+from instep.engine.feed import END, Feed
 from instep.engine.gradients import to_host
 from instep.engine.window import Window
 from instep.errors import SetupError, WindowError
@@ -86,6 +86,8 @@ class Windows:
         ahead = self._frame if self._count is not None else 1
         window: Window | None = None
         try:
+            if resumed is None or not resumed.has_open_window:
+                loop.safe_point()
             # A saved window may have had its last batch already: it comes first, whatever is left.
             taken = resumed.taken if resumed else 0
             has_more = feed.draw_ahead(max(ahead - taken, 0)) if ahead > 1 else feed.draw_ahead(1)
@@ -105,6 +107,7 @@ class Windows:
                 resumed, taken = None, 0
                 yield window
                 self._leave(window)
+                loop.safe_point()
                 has_more = feed.draw_ahead(ahead)
             loop.finish()
             loop.stop(run)
@@ -161,6 +164,25 @@ class Windows:
             _abandon(self._loop, self._run, window)
         self._is_managed = False
         self._run = self._window = None
+
+
+def batches(loop: Loop, loader: Iterable[Any]) -> Iterator[Any]:
+    """Iterate a loader without windows, for steps in function style, and know where it is."""
+    resumed = loop.begin({})
+    feed = Feed(loader, resumed.position if resumed else None)
+    run = loop.start(feed, {})
+    loop.pending = None
+    try:
+        while True:
+            loop.safe_point()
+            batch = feed.take()
+            if batch is END:
+                break
+            yield batch
+            feed.finish()
+        loop.finish()
+    finally:
+        loop.stop(run)
 
 
 def _abandon(loop: Loop, run: Run, window: Window | None) -> None:
