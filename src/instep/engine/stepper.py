@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from instep.checkpoint.background import Writing
     from instep.engine.autosave import Autosave
+    from instep.engine.feed import ResumeBy
     from instep.engine.forms import Encode
     from instep.engine.function import Split
     from instep.engine.saving import Loaded, PathLike
@@ -129,15 +130,19 @@ class Stepper:
         size: int | Mapping[str, int],
         count: Callable[[Any], object] | None = None,
         on_exit: OnExit = "discard",
+        resume: ResumeBy = "count",
     ) -> Windows:
         """Iterate a loader in windows of `size` micro-batches; the last one may be shorter.
 
         `count(batch)` tells a batch's items ahead of its backward: a number, or one per named term.
         Each window's batches are then drawn ahead, and losses with several denominators need no
         buffer of their own.
+
+        resume: how a saved run finds its place again. "count" draws and drops as many batches;
+            "loader" asks a loader with a `state_dict()`, such as torchdata's StatefulDataLoader.
         """
         sizes = setup.sizes_of(size, self.optimizers)
-        return Windows(self._loop, loader, sizes=sizes, count=count, on_exit=on_exit)
+        return Windows(self._loop, loader, sizes=sizes, count=count, on_exit=on_exit, resume=resume)
 
     def window(self) -> Window:
         """Open one window by hand: `with stepper.window() as window:` updates at its end.
@@ -146,12 +151,12 @@ class Stepper:
         """
         return self._open_by_hand(tuple(self._core.lanes.values()), then=self._after_by_hand)
 
-    def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
+    def batches(self, loader: Iterable[Any], *, resume: ResumeBy = "count") -> Iterator[Any]:
         """Iterate a loader for `step`: its position is then saved, and resumed from, as a window's.
 
         A batch is done when a step has been made with it.
         """
-        return batches(self._loop, loader)
+        return batches(self._loop, loader, resume=resume)
 
     def epochs(self, count: int) -> Iterator[int]:
         """Count epochs from 0, or from the one in which the loaded run was saved.

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from instep.engine.feed import ResumeBy
     from instep.engine.loop import Loop, Run
     from instep.engine.window import Counts
 
@@ -40,6 +41,7 @@ class Windows:
         sizes: Mapping[str, int],
         count: Callable[[Any], object] | None,
         on_exit: OnExit,
+        resume: ResumeBy = "count",
     ) -> None:
         if on_exit not in ("discard", "flush"):
             raise SetupError(
@@ -55,6 +57,7 @@ class Windows:
         self._frame = math.lcm(*sizes.values())
         self._count = count
         self._on_exit = on_exit
+        self._resume = resume
         self._is_managed = False
         self._run: Run | None = None
         self._window: Window | None = None
@@ -81,7 +84,7 @@ class Windows:
     def _windows(self) -> Iterator[Window]:
         loop = self._loop
         resumed = loop.begin(self._sizes)
-        feed = Feed(self._loader, resumed.position if resumed else None)
+        feed = Feed(self._loader, resumed.position if resumed else None, by=self._resume)
         self._run = run = loop.start(feed, self._sizes)
         ahead = self._frame if self._count is not None else 1
         window: Window | None = None
@@ -166,10 +169,10 @@ class Windows:
         self._run = self._window = None
 
 
-def batches(loop: Loop, loader: Iterable[Any]) -> Iterator[Any]:
+def batches(loop: Loop, loader: Iterable[Any], *, resume: ResumeBy) -> Iterator[Any]:
     """Iterate a loader without windows, for steps in function style, and know where it is."""
     resumed = loop.begin({})
-    feed = Feed(loader, resumed.position if resumed else None)
+    feed = Feed(loader, resumed.position if resumed else None, by=resume)
     run = loop.start(feed, {})
     loop.pending = None
     try:
