@@ -112,13 +112,18 @@ def test_options_that_do_not_fit():
     refused("precision is", model, sgd(model), precision="half")
 
 
-def test_models_that_reduce_over_ranks_are_refused():
-    class DistributedDataParallel(nn.Module):
-        """By name, as the check goes: the real one needs a process group."""
-
-    model = DistributedDataParallel()
+@pytest.mark.parametrize("name", ["DataParallel", "FullyShardedDataParallel"])
+def test_models_that_average_by_themselves_are_refused(name):
+    # By name, as the check goes: the real ones need a device, or a process group.
+    model = type(name, (nn.Module,), {})()
     model.inner = mlp()
-    refused("wrapped in DistributedDataParallel", model, sgd(model))
+    refused(f"wrapped in {name}", model, sgd(model))
+    refused(f"wrapped in {name}", nn.Sequential(model), sgd(model))
+
+
+def test_sync_is_one_of_two():
+    model = mlp()
+    refused("sync is", model, sgd(model), sync="never")
 
 
 def test_one_optimizer_given_twice():

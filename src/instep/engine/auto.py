@@ -24,6 +24,7 @@ from instep.engine.memory import (
     is_out_of_memory,
     readable,
 )
+from instep.engine.ranks.headers import PeerOutOfMemoryError
 from instep.engine.transaction import Transaction
 from instep.errors import SplitError
 from instep.splits.cut import shapes_of
@@ -55,6 +56,8 @@ class Failure:
     in_close: bool
     is_budget: bool
     """Whether the user's budget was reached, and not the memory's end."""
+    is_peer: bool
+    """Whether it was another rank, and the pieces of this one have fitted."""
 
 
 class AutoStep:
@@ -94,6 +97,8 @@ class AutoStep:
             before.roll_back()
             # Only here: the frames of the error held what the failed piece had allocated.
             release()
+            if outcome.is_peer:
+                continue
             if self._largest <= floor:
                 # The smallest piece may fit now that all memory was given back: once more.
                 tries += 1
@@ -133,7 +138,9 @@ class AutoStep:
         in_close = False
         try:
             with self._open_window([lane]) as window:
-                lane.stepping = step
+                window.is_attempt = True
+                together = core.together
+                lane.stepping = step if together is None else together.ready(step)
                 with meter.watching():
                     run_pieces(window, pieces, loss_fn, optimizer=optimizer)
                 in_close = True
@@ -141,7 +148,8 @@ class AutoStep:
             if step.has_begun or not is_out_of_memory(error):
                 raise
             over = isinstance(error, OverBudgetError)
-            return Failure(str(error), meter.needed(error), meter.limit, in_close, over)
+            peer = isinstance(error, PeerOutOfMemoryError)
+            return Failure(str(error), meter.needed(error), meter.limit, in_close, over, peer)
         finally:
             lane.stepping = None
         return window.update

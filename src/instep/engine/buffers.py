@@ -47,11 +47,11 @@ class Buffers:
     def open(self) -> None:
         """Take possession: no gradients but our own."""
         listed = grads.parameters_of(self._optimizers)
-        members = list({id(p): p for p in listed}.values())
+        members = self._take(list({id(p): p for p in listed}.values()))
         self._listed = len(listed)
         if self._are_kept:
             grads.clear(members)
-        _refuse_strays(members)
+        refuse_strays(members)
         self._are_kept = False
         self._widened = grads.narrower(members, self._accumulate_in)
         grads.demand(self._widened, None)
@@ -59,6 +59,10 @@ class Buffers:
         self._is_settled = False
         self._witnesses, self._seals = [], []
         self.members = members
+
+    def _take(self, parameters: list[Tensor]) -> list[Tensor]:
+        """Return the tensors that a backward fills for these parameters: themselves."""
+        return parameters
 
     def gradients(self) -> list[Tensor]:
         """Return the gradients that are in `.grad` now."""
@@ -128,7 +132,7 @@ class Buffers:
     def require_untouched(self) -> None:
         """Raise if a gradient changed since our last backward, or appeared before our first."""
         if not self._added and self.active is None:
-            _refuse_strays(self.members, when="before a window's first backward")
+            refuse_strays(self.members, when="before a window's first backward")
             return
         witnesses, seals = self._witnesses, self._seals
         is_touched = len(seals) != len(witnesses)
@@ -187,6 +191,10 @@ class Buffers:
             known = {id(p) for p in self.members}
             grads.clear(p for p in listed if id(p) not in known)
 
+    def largest_element(self) -> float:
+        """Return the largest absolute value in the gradients (syncs)."""
+        return grads.largest_element(self.gradients())
+
     def close(self, *, keep: bool) -> None:
         """Let go: gradients cleared, or kept readable until the next opening if asked for."""
         self.active = None
@@ -210,7 +218,8 @@ def refuse_touched() -> None:
     )
 
 
-def _refuse_strays(members: Sequence[Tensor], when: str = "when a window opened") -> None:
+def refuse_strays(members: Sequence[Tensor], when: str = "when a window opened") -> None:
+    """Raise if gradients are there that no window has made; zeros are cleared."""
     for member in members:
         if member.grad is not None:
             break

@@ -67,7 +67,7 @@ def _closed(lane: Lane, scale: float) -> Update:
     if not math.isfinite(raw_norm):
         raw_norm = grads.exact_norm(held)
     remember_references(lane, terms, lane.micro_batches)
-    return _act(lane, held, terms, factor=factor, raw_norm=raw_norm)
+    return act(lane, held, terms, factor=factor, raw_norm=raw_norm)
 
 
 def _held(lane: Lane) -> list[Tensor]:
@@ -75,7 +75,7 @@ def _held(lane: Lane) -> list[Tensor]:
     return lane.buffers.gradients()
 
 
-def _act(
+def act(
     lane: Lane,
     held: list[Tensor],
     terms: dict[str, TermTotal],
@@ -83,6 +83,7 @@ def _act(
     factor: float,
     raw_norm: float,
 ) -> Update:
+    """Update from gradients that have been measured, or say why there is nothing to update."""
     norm = raw_norm * factor
     skipped: Skipped | None = None
     clip = 1.0
@@ -121,7 +122,7 @@ def _overflows(lane: Lane, norm: float) -> bool:
     """
     if norm < FITS_EVERYWHERE or norm < 0.5 * grads.largest_allowed(lane.buffers.members):
         return False
-    return not math.isfinite(grads.largest_element(lane.buffers.gradients()))
+    return not math.isfinite(lane.buffers.largest_element())
 
 
 def factors_of(terms: dict[str, TermTotal], references: dict[str, float]) -> dict[str, float]:

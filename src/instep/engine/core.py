@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from instep.engine.autosave import Autosave
     from instep.engine.lane import Lane
     from instep.engine.precision import Precision
+    from instep.engine.ranks.together import Together
     from instep.engine.recorder import Recorder
     from instep.engine.scaling import Scaling
     from instep.engine.update import Update
@@ -35,6 +36,8 @@ class Core:
     keep_gradients: bool
     raise_if_empty: bool
     recorder: Recorder | None
+    together: Together | None = None
+    """The other ranks, if there are any."""
     left_at: dict[int, Any] = field(default_factory=dict)
     """Where each scheduler was left at its last step in this loop."""
     sizes: Sizes = field(default_factory=Sizes)
@@ -76,7 +79,11 @@ class Core:
                 scale = self.scaling.scale
                 launched: Update | Pending
                 try:
-                    if lane.is_flat:
+                    if self.together is not None:
+                        launched = self.together.close(
+                            lane, scale, keep_gradients=self.keep_gradients
+                        )
+                    elif lane.is_flat:
                         launched = close_fused(lane, scale, keep_gradients=self.keep_gradients)
                     else:
                         launched = close(lane, scale, keep_gradients=self.keep_gradients)

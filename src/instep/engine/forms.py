@@ -79,6 +79,23 @@ class Form:
                 more="split",
             )
 
+    def require_for_ranks(self, *, verify: bool) -> None:
+        """Raise for what is exact on one process only."""
+        if verify or self.batchnorm != "piece":
+            raise SplitError(
+                "verify=True on several ranks."
+                if verify
+                else f"batchnorm={self.batchnorm!r} on several ranks.",
+                why="it compares with the batch of one rank, which is a part of the window."
+                if verify
+                else "the statistics would be those of one rank's batch, a part of the window's.",
+                fix="verify the split once, in one process."
+                if verify
+                else "leave it out: each piece is normalised by itself; or use a layer that does "
+                "not look at other samples.",
+                more="ranks",
+            )
+
     def models_on_pieces(self, models: Sequence[nn.Module]) -> Sequence[nn.Module]:
         """Return the modules that are called on pieces: an encoder, where there is one."""
         encoders = list((self.encoders or {}).values())

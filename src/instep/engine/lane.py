@@ -58,6 +58,7 @@ class Lane:
         alone: bool,
         accumulate_in: torch.dtype | None,
         flat: bool = False,
+        buffers: Buffers | None = None,
     ) -> None:
         self.name = name
         self.optimizers = optimizers
@@ -67,10 +68,12 @@ class Lane:
         self.is_open = False
         self.is_closing = False
         self.micro_batches = 0
+        self.is_gathered = False
+        """Whether the loss is that of all ranks' samples, and the same on each of them."""
         self.accumulate_in = accumulate_in
         self.is_flat = flat
         kind = FlatBuffers if flat else Buffers
-        self.buffers = kind(optimizers, accumulate_in)
+        self.buffers = kind(optimizers, accumulate_in) if buffers is None else buffers
         self.pending: Pending | None = None
         """An update that was launched and whose outcome is not known yet."""
         self.tallies: dict[str, Tally] = {}
@@ -91,6 +94,7 @@ class Lane:
             self._refuse_shared()
         self.totals = totals
         self.micro_batches = 0
+        self.is_gathered = False
         self.is_open = True
         _OPEN.lanes.add(self)
         if not self._is_guarded:

@@ -122,6 +122,8 @@ class Loop:
             self.core.discard(window.lanes, "exception")
             raise
         self.window = window
+        if self.core.together is not None:
+            self.core.together.begin_window()
         if resumed is not None:
             self.pending = None
         self.index += 1

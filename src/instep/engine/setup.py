@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim import Optimizer
 
+    from instep.engine.ranks.world import Ranks
+
 ONLY = "optimizer"
-# By name, because importing them would start torch.distributed.
-WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule", "DataParallel")
 
 
 def models_of(model: Any) -> list[nn.Module]:
@@ -36,16 +36,6 @@ def models_of(model: Any) -> list[nn.Module]:
                 f"model is a {type(module).__name__}, not a torch.nn.Module.",
                 why="the engine looks at its parameters, their devices and their names.",
                 fix="pass the module, or a list of modules.",
-                more="setup",
-            )
-        wrapper = next((c.__name__ for c in type(module).__mro__ if c.__name__ in WRAPPERS), None)
-        if wrapper is not None:
-            raise SetupError(
-                f"model is wrapped in {wrapper}.",
-                why="it averages gradients over ranks by itself, which is wrong as soon as ranks "
-                "hold different numbers of items; reduction over ranks is not part of this "
-                "release.",
-                fix="pass the plain module, on one process.",
                 more="setup",
             )
     return models
@@ -246,6 +236,17 @@ def require_options(
             why="a recording adds to gradients that stay where they are: the flat buffers.",
             fix="pass fused=True as well.",
             more="fast",
+        )
+
+
+def require_alone(ranks: Ranks, *, fused: bool) -> None:
+    """Refuse options that are for one process."""
+    if fused and not ranks.is_alone:
+        raise SetupError(
+            "fused=True on several ranks.",
+            why="its kernel updates from gradients that are still those of one rank.",
+            fix="leave fused and capture out; the optimizer's own fused=True works.",
+            more="ranks",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -9,6 +10,7 @@ import torch
 from instep.engine import saving, setup, state
 from instep.engine.auto import AutoStep
 from instep.engine.autosave import autosave_of
+from instep.engine.batches import batches
 from instep.engine.captured import Captures
 from instep.engine.core import Core
 from instep.engine.flat_buffers import FlatBuffers
@@ -17,11 +19,14 @@ from instep.engine.function import plan_of
 from instep.engine.lane import Lane
 from instep.engine.loop import Loop
 from instep.engine.precision import Precision
+from instep.engine.ranks.sharded import ShardedBuffers, Shards
+from instep.engine.ranks.together import Together
+from instep.engine.ranks.world import ranks_of
 from instep.engine.recorder import Recorder
 from instep.engine.scaling import Scaling
 from instep.engine.verify import require_once
 from instep.engine.window import Window
-from instep.engine.windows import OnExit, Windows, batches
+from instep.engine.windows import OnExit, Windows
 from instep.errors import WindowError
 from instep.splits.micro import Micro
 
@@ -60,6 +65,11 @@ class Stepper:
         flat buffers. For AdamW, Adam, SGD and Lion; others keep the portable close, and it says so.
     capture: record the micro-steps of `step` as CUDA graphs, once per shape, and replay them; needs
         fused=True.
+    group: the torch.distributed process group that trains together; found from a model that is
+        wrapped in DistributedDataParallel or sharded by fully_shard. A plain model is this
+        process's own, unless a group is given.
+    sync: with fully_shard, add gradients up once per "window", or after each "micro-batch", which
+        needs less memory and sends more.
     trace: an `instep.Trace` that every event is recorded into.
 
     >>> import torch, instep
@@ -90,15 +100,19 @@ class Stepper:
         empty: Literal["skip", "raise"] = "skip",
         fused: bool = False,
         capture: bool = False,
+        group: object = None,
+        sync: Literal["window", "micro-batch"] = "window",
         trace: Trace | None = None,
     ) -> None:
         self.models = setup.models_of(model)
+        self.ranks = ranks_of(self.models, group, sync)
         self.optimizers = setup.optimizers_of(optimizer)
         setup.require_same_devices(self.models, self.optimizers)
         self.schedulers = setup.schedulers_of(scheduler, self.optimizers)
         norms = setup.limits_of(clip_norm, "clip_norm", self.optimizers)
         values = setup.limits_of(clip_value, "clip_value", self.optimizers)
         setup.require_options(norms, values, empty=empty, fused=fused, capture=capture)
+        setup.require_alone(self.ranks, fused=fused)
         widest = setup.accumulation_of(accumulate_in)
         kinds = [p.device.type for module in self.models for p in module.parameters()]
         region = Precision(precision, kinds)
@@ -106,11 +120,21 @@ class Stepper:
             scaler = torch.amp.GradScaler(kinds[0] if kinds else "cpu")
         self.scaler = scaler
         scaling = Scaling(scaler)
+        shards = Shards(self.ranks, self.models) if self.ranks.kind == "sharded" else None
         lanes = {}
         for name, together in self.optimizers.items():
             alone = len(self.optimizers) == 1
             flat = fused and setup.can_be_flat(self.models, name, together)
-            lane = Lane(name, together, scaling, alone=alone, accumulate_in=widest, flat=flat)
+            buffers = None if shards is None else ShardedBuffers(together, widest, shards)
+            lane = Lane(
+                name,
+                together,
+                scaling,
+                alone=alone,
+                accumulate_in=widest,
+                flat=flat,
+                buffers=buffers,
+            )
             lane.schedulers = self.schedulers[name]
             lane.clip_norm, lane.clip_value = norms[name], values[name]
             lanes[name] = lane
@@ -118,7 +142,10 @@ class Stepper:
                 lane.buffers.fuse(self.models)
         self._captures = Captures() if capture else None
         recorder = None if trace is None else Recorder(trace)
-        self._core = Core(lanes, scaling, region, keep_grads, empty == "raise", recorder)
+        self._together = None if self.ranks.is_alone else Together(self.ranks, self.models, shards)
+        self._core = Core(
+            lanes, scaling, region, keep_grads, empty == "raise", recorder, self._together
+        )
         self._loop = Loop(self._core)
         self._tried: set[Hashable] = set()
         self._writing: Writing | None = None
@@ -213,8 +240,17 @@ class Stepper:
                 fix="continue it with stepper.windows(...), or call stepper.discard().",
                 more="resume",
             )
+        with nullcontext() if self._together is None else self._together.guard():
+            form = Form.of(loss_fn, encode=encode, combine=combine, batchnorm=batchnorm)
+            if self._together is not None:
+                form.require_for_ranks(verify=verify)
+            return self._step(batch, form, split, optimizer, verify=verify)
+
+    def _step(
+        self, batch: Any, form: Form, split: Split, optimizer: str | None, *, verify: bool
+    ) -> Update:
         lane = self._core.lane(optimizer)
-        form = Form.of(loss_fn, encode=encode, combine=combine, batchnorm=batchnorm)
+        loss_fn = form.loss_fn
         if isinstance(split, Micro) and split.is_auto:
             form.require_pieces_alone()
             fitting = AutoStep(self._loop, lane, self.models, self._open_by_hand, split)

@@ -11,6 +11,7 @@ from torch import Tensor
 from instep.engine.declare import LOSS, is_sum, rows_of
 from instep.engine.feed import END
 from instep.engine.memory import reason_of
+from instep.engine.ranks.headers import mark
 from instep.engine.states import State, require
 from instep.errors import WindowError
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from instep.engine.declare import Row
     from instep.engine.feed import Feed
     from instep.engine.lane import Lane
+    from instep.engine.ranks.together import Together
     from instep.engine.recorder import Recorder
     from instep.engine.update import Skipped, Update
 
@@ -53,6 +55,8 @@ class Window:
         self.taken = taken
         """Micro-batches handed out so far."""
         self.was_iterated = False
+        self.is_attempt = False
+        """Whether it is replayed when it fails, so that nobody else has to know."""
         self._core = core
         self._feed = feed
         self._counts = counts
@@ -61,6 +65,7 @@ class Window:
         self._frame = math.lcm(*sizes.values()) if sizes else 0
         self._only = self.lanes[0] if len(core.lanes) == 1 else None
         self._was_in_hand = False
+        self._is_over = False
         self._updates: list[Update] = []
         self._state = State.OPEN
 
@@ -129,7 +134,8 @@ class Window:
         """Begin a lane's next window inside this one, with its counts if they are known ahead."""
         size = self.sizes[lane.name] if self.sizes else None
         totals = None
-        if self._counts is not None and size is not None:
+        # Counts of one rank are no totals; each term then has a buffer of its own.
+        if self._counts is not None and size is not None and self._core.together is None:
             ahead = self._counts[self.taken : self.taken + size]
             names = {name for counts in ahead for name in counts}
             totals = {n: math.fsum(counts.get(n, 0.0) for counts in ahead) for n in names}
@@ -170,7 +176,7 @@ class Window:
             else:
                 lane.backward(rows, is_sum=summed, retain_graph=retain_graph)
         except BaseException as error:
-            self._discard(reason_of(error))
+            self._discard(reason_of(error), error)
             raise
         if self._feed is None:
             lane.micro_batches += 1
@@ -196,7 +202,9 @@ class Window:
         lane = self._core.lane(optimizer)
         if not lane.is_open or self._feed is None:
             return False
-        return self._is_due(lane) or not self._feed.draw_ahead(1)
+        # On many ranks the others may go on, and decide when it closes.
+        alone = self._core.together is None
+        return self._is_due(lane) or (alone and not self._feed.draw_ahead(1))
 
     def close(self, optimizer: str | None = None) -> None:
         """Update now: one optimizer by name, or all and so end the window before its loop does."""
@@ -220,6 +228,11 @@ class Window:
     def is_open(self) -> bool:
         """Whether gradients can still be added."""
         return self._state in (State.OPEN, State.LEFT)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it ran to its end, and every rank with it."""
+        return self._state is State.CLOSED
 
     @property
     def is_left(self) -> bool:
@@ -297,7 +310,7 @@ class Window:
             if kind is None:
                 self._close_all()
             else:
-                self._discard(reason_of(error))
+                self._discard(reason_of(error), error)
         if self._then is not None and kind is None:
             self._then()
 
@@ -334,17 +347,62 @@ class Window:
     def _close_lanes(self, lanes: Sequence[Lane]) -> None:
         before = len(self._updates)
         try:
-            self._core.close(lanes, self._updates)
+            if self._core.together is None:
+                self._core.close(lanes, self._updates)
+            else:
+                self._close_together(self._core.together, lanes)
         except BaseException as error:
-            self._discard(reason_of(error))
+            self._discard(reason_of(error), error)
             raise
         try:
             self._core.complain_if_empty(self._updates[before:])
-        except WindowError:
-            self._discard("empty")
+        except WindowError as error:
+            mark(error)
+            self._discard("empty", error)
             raise
 
+    def _close_together(self, together: Together, lanes: Sequence[Lane]) -> None:
+        """Close on every rank; of several optimizers, all ranks close the same one each time."""
+        together.has_more = self._feed is not None and self._feed.draw_ahead(1)
+        for lane in lanes:
+            if len(self.lanes) > 1:
+                rest = any(other.is_open for other in self.lanes if other is not lane)
+                ends = self.taken == self._frame or not together.has_more
+                is_over = self.sizes is not None and ends and not rest
+                turn = together.agree_on_next(lane.name, self._touched(), is_over=is_over)
+                self._is_over = turn.is_over
+            self._core.close([lane], self._updates)
+            if len(self.lanes) > 1 and not self._is_over:
+                together.go_on()
+
+    def _follow_together(self, together: Together) -> None:
+        """Close what the others close, until they are at the end of the window, too."""
+        while not self._is_over:
+            together.has_more = self._feed is not None and self._feed.draw_ahead(1)
+            turn = together.agree_on_next(None, self._touched(), is_over=False)
+            self._is_over = turn.is_over
+            for lane in self.lanes:
+                if lane.name in turn.closing:
+                    if not lane.is_open:
+                        self.open_lane(lane)
+                    self._core.close([lane], self._updates)
+            if not self._is_over:
+                together.go_on()
+        for lane in self.lanes:
+            if lane.is_open:
+                lane.end()
+
+    def _touched(self) -> list[str]:
+        return [x.name for x in self.lanes if x.is_open and (x.micro_batches or x.is_touched)]
+
     def _close_all(self) -> None:
+        together = self._core.together
+        if together is not None and len(self.lanes) > 1:
+            try:
+                self._follow_together(together)
+            except BaseException as error:
+                self._discard(reason_of(error), error)
+                raise
         lanes = [lane for lane in self.lanes if lane.is_open]
         if self.sizes is None and len(lanes) > 1:
             # Opened by hand for several optimizers: those that were not used have nothing to end.
@@ -356,15 +414,19 @@ class Window:
         self._core.settle()
         self._end(State.CLOSED)
 
-    def _discard(self, reason: str) -> None:
+    def _discard(self, reason: str, error: BaseException | None = None) -> None:
         self._core.discard(self.lanes, reason)
         self._end(State.DISCARDED)
+        if self._core.together is not None and not self.is_attempt:
+            self._core.together.give_up(reason, error)
 
     def _end(self, state: State) -> None:
         self._state = state
         # A window may be held for its results; it must not hold the loader's workers with it.
         self._feed = None
         self._counts = None
+        if self._core.together is not None and not (self.is_attempt and state is State.DISCARDED):
+            self._core.together.end_window()
 
     def _record(self, recorder: Recorder, lane: Lane, rows: Sequence[Row], *, summed: bool) -> None:
         for term, _, items, weight in rows:

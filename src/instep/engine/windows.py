@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from instep.engine.checks import count_of
 from instep.engine.declare import LOSS
-from instep.engine.feed import END, Feed
+from instep.engine.feed import Feed
 from instep.engine.gradients import to_host
 from instep.engine.window import Window
 from instep.errors import SetupError, WindowError
@@ -61,6 +61,7 @@ class Windows:
         self._is_managed = False
         self._run: Run | None = None
         self._window: Window | None = None
+        self._is_finished = False
 
     def __len__(self) -> int:
         """Windows in one pass, if the loader knows its length."""
@@ -83,6 +84,7 @@ class Windows:
 
     def _windows(self) -> Iterator[Window]:
         loop = self._loop
+        self._is_finished = False
         resumed = loop.begin(self._sizes)
         feed = Feed(self._loader, resumed.position if resumed else None, by=self._resume)
         self._run = run = loop.start(feed, self._sizes)
@@ -94,6 +96,7 @@ class Windows:
             # A saved window may have had its last batch already: it comes first, whatever is left.
             taken = resumed.taken if resumed else 0
             has_more = feed.draw_ahead(max(ahead - taken, 0)) if ahead > 1 else feed.draw_ahead(1)
+            has_more = self._agreed(has_more or (resumed is not None and resumed.has_open_window))
             while has_more or (resumed is not None and resumed.has_open_window):
                 window = self._window = loop.open(
                     Window(
@@ -111,13 +114,24 @@ class Windows:
                 yield window
                 self._leave(window)
                 loop.safe_point()
-                has_more = feed.draw_ahead(ahead)
+                has_more = self._agreed(feed.draw_ahead(ahead), window)
             loop.finish()
             loop.stop(run)
+            self._is_finished = True
         finally:
             # Never a step here: this may run in a finaliser, where errors are swallowed.
             if not self._is_managed:
-                _abandon(loop, run, window)
+                self._abandon(run, window)
+
+    def _agreed(self, has_more: bool, window: Window | None = None) -> bool:  # noqa: FBT001
+        """Return whether the loop goes on: as long as any rank has batches, on all of them."""
+        together = self._loop.core.together
+        if together is None:
+            return has_more
+        if window is None or not window.is_closed:
+            together.has_more = has_more
+            return together.begin(self._sizes)
+        return together.any_has_more
 
     def _counts(self, feed: Feed, taken: int) -> list[Counts] | None:
         if self._count is None:
@@ -150,6 +164,15 @@ class Windows:
         )
         window.discard()
 
+    def _abandon(self, run: Run, window: Window | None) -> None:
+        """Leave a loop: its own window is discarded if it is still open, nobody else's."""
+        if window is not None and window.is_open:
+            window.discard()
+        self._loop.stop(run)
+        together = self._loop.core.together
+        if together is not None and not self._is_finished and together.is_in_step:
+            together.give_up("it left its loop early")
+
     def __enter__(self) -> Self:
         self._is_managed = True
         return self
@@ -164,35 +187,9 @@ class Windows:
         if window is not None and window.is_open and kind is None and self._on_exit == "flush":
             window.close()
         if self._run is not None:
-            _abandon(self._loop, self._run, window)
+            self._abandon(self._run, window)
         self._is_managed = False
         self._run = self._window = None
-
-
-def batches(loop: Loop, loader: Iterable[Any], *, resume: ResumeBy) -> Iterator[Any]:
-    """Iterate a loader without windows, for steps in function style, and know where it is."""
-    resumed = loop.begin({})
-    feed = Feed(loader, resumed.position if resumed else None, by=resume)
-    run = loop.start(feed, {})
-    loop.pending = None
-    try:
-        while True:
-            loop.safe_point()
-            batch = feed.take()
-            if batch is END:
-                break
-            yield batch
-            feed.finish()
-        loop.finish()
-    finally:
-        loop.stop(run)
-
-
-def _abandon(loop: Loop, run: Run, window: Window | None) -> None:
-    """Leave a loop: its own window is discarded if it is still open, nobody else's."""
-    if window is not None and window.is_open:
-        window.discard()
-    loop.stop(run)
 
 
 def _host_counts(counted: object) -> Counts:

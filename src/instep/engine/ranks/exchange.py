@@ -1,0 +1,147 @@
+"""One round of talk: every rank says something and hears all, in one small collective."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import sys
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from instep.engine.ranks.headers import Kind, Said, ranks_that, unpack
+from instep.errors import WindowError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from instep.engine.ranks.world import Ranks
+
+SLOT = 512
+"""Bytes that every rank sends; what is longer follows in a second call, of all ranks."""
+HEAD = 5
+"""Of these: four for the length of what is said, one for its kind."""
+ROLL_CALL = 10.0
+"""Seconds that a rank whose collective failed waits for others to say that they are there."""
+
+
+class Exchange:
+    """The talk of one process group."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self._rounds = 0
+        self._left: list[Any] = []
+
+    def round(self, said: Said, what: str) -> list[Said]:
+        """Say something and hear everyone; `what` is waited for, in the words of an error."""
+        self._rounds += 1
+        self._left.clear()
+        with self.waiting(what):
+            packed = said.pack()
+            slots = self._gather(_slot(packed, said.kind, SLOT), SLOT)
+            lengths = [int.from_bytes(slot[:4], "little") for slot in slots]
+            longest = max(lengths)
+            # A rank that gave up has said all it has to say, and is not there for a second call.
+            if longest > SLOT - HEAD and all(slot[4] != Kind.FAILED for slot in slots):
+                size = longest + HEAD
+                slots = self._gather(_slot(packed, said.kind, size), size)
+        return [_read(slot, length) for slot, length in zip(slots, lengths, strict=True)]
+
+    def leave(self, reason: str) -> None:
+        """Say that this rank gave up, without waiting for anyone: it may be on its way out."""
+        import torch.distributed as dist  # noqa: PLC0415 -- in use already
+
+        if sys.is_finalizing() or not dist.is_initialized():
+            return
+        self._rounds += 1
+        said = Said(Kind.FAILED, reason[:200])
+        while len(packed := said.pack()) > SLOT - HEAD:
+            said = Said(Kind.FAILED, said.about[: len(said.about) // 2])
+        mine, slots = self._tensors(_slot(packed, said.kind, SLOT), SLOT)
+        # Where the others are gone already, nobody has to be told.
+        with contextlib.suppress(RuntimeError):
+            work = dist.all_gather(slots, mine, group=self._ranks.group, async_op=True)
+            self._left.append((work, mine, slots))
+
+    @contextlib.contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Turn the error of a collective into one that says what was waited for, and for whom."""
+        try:
+            yield
+        except RuntimeError as error:
+            if isinstance(error, WindowError | torch.OutOfMemoryError):
+                raise
+            raise self._missing(what, error) from error
+
+    def _gather(self, payload: bytes, size: int) -> list[bytes]:
+        import torch.distributed as dist  # noqa: PLC0415 -- in use already
+
+        mine, slots = self._tensors(payload, size)
+        dist.all_gather(slots, mine, group=self._ranks.group)
+        here = [slot.cpu() for slot in slots]
+        return [ctypes.string_at(slot.data_ptr(), size) for slot in here]
+
+    def _tensors(self, payload: bytes, size: int) -> tuple[Tensor, list[Tensor]]:
+        device = self._ranks.device()
+        mine = torch.frombuffer(bytearray(payload), dtype=torch.uint8).to(device)
+        whole = torch.empty(self._ranks.world * size, dtype=torch.uint8, device=device)
+        return mine, list(whole.split(size))
+
+    def _missing(self, what: str, error: RuntimeError) -> WindowError:
+        absent = self._roll_call()
+        who = f"{ranks_that(absent)} did not come to {what}" if any(absent) else f"{what} failed"
+        return WindowError(
+            f"{who}.",
+            why="all ranks end a window together. A rank that is not there has stopped with an "
+            "error of its own (look at its output first), hangs, or runs another loop. "
+            f"torch said: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
+            fix="mend what stopped it, and start again from the last checkpoint; a rank that is "
+            "only slow needs a longer timeout= in init_process_group.",
+            more="ranks",
+        )
+
+    def _roll_call(self) -> list[bool]:
+        """Return which ranks do not say that they are here, too."""
+        store = _store_of(self._ranks.group)
+        absent = [False] * self._ranks.world
+        if store is None:
+            return absent
+        keys = [f"instep/here/{self._rounds}/{rank}" for rank in range(self._ranks.world)]
+        try:
+            store.set(keys[self._ranks.rank], "here")
+            until = time.monotonic() + ROLL_CALL
+            while not store.check(keys) and time.monotonic() < until:
+                time.sleep(0.05)
+            return [not store.check([key]) for key in keys]
+        except RuntimeError:
+            # The process that held the store is gone, and nothing can be known of the others.
+            return absent
+
+
+def _slot(packed: bytes, kind: Kind, size: int) -> bytes:
+    head = len(packed).to_bytes(4, "little") + bytes([kind])
+    return (head + packed)[:size].ljust(size, b"\0")
+
+
+def _read(slot: bytes, length: int) -> Said:
+    if len(slot) < HEAD + length:
+        # Cut off, because somebody failed: that is all that will be looked at.
+        return Said(Kind(slot[4]))
+    return unpack(slot[HEAD : HEAD + length])
+
+
+def _store_of(group: Any) -> Any:
+    """Return the store that the group was made with, or a copy that waits only a moment."""
+    import torch.distributed.distributed_c10d as c10d  # noqa: PLC0415 -- in use already
+
+    try:
+        store = c10d._world.pg_map[group][1]  # noqa: SLF001 -- there is no public way
+        store = store.clone() if hasattr(store, "clone") else store
+        store.set_timeout(timedelta(seconds=ROLL_CALL))
+    except (AttributeError, KeyError, RuntimeError, TypeError):
+        return None
+    return store

@@ -1,0 +1,253 @@
+"""Gradient buffers of parameters that FSDP2 has sharded.
+
+While a window is open the parameters are whole on every rank, gathered once at its opening; no
+forward or backward talks, so that ranks may make as many as they have batches for. At the close the
+gradients are added up and cut by FSDP's own reduction, once, and the optimizer steps on the shards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from instep.engine import gradients as grads
+from instep.engine.buffers import Buffers, refuse_strays
+from instep.engine.ranks.reduction import places_of
+from instep.engine.ranks.world import SHARDED, param_groups_of, wrapped_in, wrapper_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+    from instep.engine.ranks.world import Ranks
+
+# What FSDP does by itself, and what it does while a window is open. Its reduction divides by the
+# number of ranks unless told otherwise; premultiplied sums are a speciality of NCCL.
+OURS = {
+    "reduce_grads": False,
+    "all_reduce_grads": True,
+    "reshard_after_backward": False,
+    "post_forward_mesh_info": None,
+    "gradient_divide_factor": 1.0,
+    "force_sum_reduction_for_comms": True,
+}
+
+
+class Shards:
+    """The sharded parameters of a stepper's models, and FSDP's settings while a window is open."""
+
+    def __init__(self, ranks: Ranks, models: Sequence[nn.Module]) -> None:
+        self.ranks = ranks
+        roots = [module for module, wrapper in wrapped_in(models) if wrapper == SHARDED]
+        self._roots: list[Any] = roots
+        self._modules: list[Any] = [
+            module for root in roots for module in root.modules() if wrapper_of(module) == SHARDED
+        ]
+        self._before: list[tuple[Any, dict[str, Any]]] = []
+        self._types: list[tuple[Any, Any]] = []
+        self._is_begun = False
+
+    def groups(self) -> list[Any]:
+        """Return what FSDP gathers and reduces together, in the order of the modules."""
+        return [group for module in self._modules for group in param_groups_of(module)]
+
+    def by_shard(self) -> dict[int, Any]:
+        """Return FSDP's record of each parameter, by the sharded one that optimizers hold."""
+        return {
+            id(param.sharded_param): param for group in self.groups() for param in group.fsdp_params
+        }
+
+    def gather(self) -> None:
+        """Make every parameter whole, on all ranks; those that are whole already stay as they are.
+
+        Talks, so that every rank has to come here.
+        """
+        if not self._is_begun:
+            for root in self._roots:
+                root._get_fsdp_state()._lazy_init()  # noqa: SLF001 -- what its first forward does
+            self._begin()
+        for module in self._modules:
+            module.unshard()
+
+    def _begin(self) -> None:
+        self._is_begun = True
+        for group in self.groups():
+            known = {name: getattr(group, name) for name in OURS if hasattr(group, name)}
+            self._before.append((group, known))
+            for name in known:
+                setattr(group, name, OURS[name])
+            for param in group.fsdp_params:
+                # Sums in a wider type are made by autograd itself, as everywhere else.
+                self._types.append((param, param.reduce_dtype))
+                param.reduce_dtype = None
+
+    def end(self) -> None:
+        """Let go of the whole parameters, and put FSDP's settings as their user had them."""
+        if not self._is_begun:
+            return
+        for group, known in self._before:
+            group._training_state = type(group._training_state).IDLE  # noqa: SLF001
+            group.reshard()
+            for name, value in known.items():
+                setattr(group, name, value)
+        for param, dtype in self._types:
+            param.reduce_dtype = dtype
+        self._before, self._types = [], []
+        self._is_begun = False
+
+    def reduce(
+        self, chosen: dict[int, bool], factor: float, accumulate_in: torch.dtype | None
+    ) -> None:
+        """Add up gradients over ranks, and let each shard have its part.
+
+        chosen: the records of FSDP to take part, by id, and whether any rank has a gradient for it.
+        The whole parameters are let go: they are about to be out of date.
+        """
+        for group in self.groups():
+            params = [p for p in group.fsdp_params if id(p) in chosen]
+            if not params:
+                continue
+            others = [p for p in group.fsdp_params if id(p) not in chosen]
+            with _set_aside(others):
+                for param in params:
+                    _fill(param, accumulate_in, is_held=chosen[id(param)])
+                held = [p._unsharded_param.grad for p in params]  # noqa: SLF001
+                grads.multiply([g for g in held if g is not None], factor)
+                del held
+                group.reduce_grads = True
+                try:
+                    group.post_backward()
+                    group.finalize_backward()
+                finally:
+                    group.reduce_grads = False
+                    group.comm_ctx.reduce_scatter_states.clear()
+                    group._training_state = type(group._training_state).IDLE  # noqa: SLF001
+                    group.reshard()
+
+    def replicas(self) -> int:
+        """Return how many ranks hold the same shard."""
+        group = next(iter(self.groups()), None)
+        if group is None or group.mesh_info.mesh.ndim == 1:
+            return 1
+        return int(group.mesh_info.mesh.size() // group.mesh_info.shard_mesh_size)
+
+
+def _fill(param: Any, accumulate_in: torch.dtype | None, *, is_held: bool) -> None:
+    """Let a gradient be there on all ranks or on none: only so do their messages fit."""
+    whole = param._unsharded_param  # noqa: SLF001
+    if not is_held:
+        whole.grad = None
+    elif whole.grad is None:
+        (place,) = places_of([whole], accumulate_in)
+        whole.grad = torch.zeros_like(whole, dtype=place.dtype)
+
+
+@contextlib.contextmanager
+def _set_aside(params: Sequence[Any]) -> Iterator[None]:
+    """Keep gradients of other optimizers out of a reduction."""
+    held = [(p._unsharded_param, p._unsharded_param.grad) for p in params]  # noqa: SLF001
+    for whole, _ in held:
+        whole.grad = None
+    try:
+        yield
+    finally:
+        for whole, gradient in held:
+            whole.grad = gradient
+
+
+class ShardedBuffers(Buffers):
+    """Gradients of whole parameters while the window is open, and of their shards at its close."""
+
+    def __init__(
+        self,
+        optimizers: Sequence[Optimizer],
+        accumulate_in: torch.dtype | None,
+        shards: Shards,
+    ) -> None:
+        super().__init__(optimizers, accumulate_in)
+        self.shards = shards
+        self.own: list[Tensor] = []
+        """What the optimizers hold: shards, and parameters that FSDP was told to leave alone."""
+        self._records: list[Any] = []
+        self.is_reduced = False
+
+    def _take(self, parameters: list[Tensor]) -> list[Tensor]:
+        self.shards.gather()
+        known = self.shards.by_shard()
+        self.own = parameters
+        self._records = [known.get(id(p)) for p in parameters]
+        self.is_reduced = False
+        if self._are_kept:
+            grads.clear(parameters)
+        refuse_strays(parameters)
+        return [
+            p if record is None else record._unsharded_param  # noqa: SLF001
+            for p, record in zip(parameters, self._records, strict=True)
+        ]
+
+    def plain(self) -> list[bool]:
+        """Return which members every rank holds whole at all times."""
+        return [record is None for record in self._records]
+
+    def reduce(self, holders: Sequence[bool], factor: float) -> None:
+        """Add up the gradients of sharded parameters; from here on, members are the shards."""
+        pairs = zip(self._records, holders, strict=True)
+        chosen = {id(record): held for record, held in pairs if record is not None}
+        self.shards.reduce(chosen, factor, self._accumulate_in)
+        self.members = self.own
+        self._widened = grads.narrower(self.own, self._accumulate_in)
+        self.is_reduced = True
+
+    def gradients(self) -> list[Tensor]:
+        """Return the gradients there are now; of shards, this rank's part."""
+        return [local(g) for g in super().gradients()]
+
+    def norm(self, order: float = 2.0) -> float:
+        """Return the norm of all shards of all ranks (talks, and syncs)."""
+        flags = [record is not None for record in self._records]
+        pairs = list(zip(self.own, flags, strict=True))
+        cut = [local(p.grad) for p, is_cut in pairs if is_cut and p.grad is not None]
+        rest = [p.grad for p, is_cut in pairs if not is_cut and p.grad is not None]
+        if order == math.inf:
+            return max(self._over_ranks(grads.largest_element(cut)), grads.largest_element(rest))
+        here = math.hypot(*grads.to_host(grads.folded(grads.norms(cut))))
+        if not math.isfinite(here):
+            here = grads.exact_norm(cut)
+        squared = self._over_ranks(here, is_sum=True) / self.shards.replicas()
+        return math.hypot(squared**0.5, *grads.to_host(grads.folded(grads.norms(rest))))
+
+    def _over_ranks(self, number: float, *, is_sum: bool = False) -> float:
+        import torch.distributed as dist  # noqa: PLC0415 -- in use already
+
+        ranks = self.shards.ranks
+        # What is not finite on one rank must be so on all: a maximum may lose a NaN.
+        number = (number * number if is_sum else number) if math.isfinite(number) else math.inf
+        sent = torch.tensor([number], dtype=torch.float64, device=ranks.device())
+        op = dist.ReduceOp.SUM if is_sum else dist.ReduceOp.MAX
+        dist.all_reduce(sent, op=op, group=ranks.group)
+        return float(sent)
+
+    def largest_element(self) -> float:
+        """Return the largest absolute value in the gradients of all ranks (talks, and syncs)."""
+        return self.norm(math.inf)
+
+    def close(self, *, keep: bool) -> None:
+        """Let go of gradients, of whole parameters and of shards."""
+        whole = self.members
+        if whole is not self.own:
+            grads.clear(whole)
+        self.members = self.own
+        self._widened = [] if whole is not self.own else self._widened
+        super().close(keep=keep)
+        self.members = []
+
+
+def local(gradient: Any) -> Tensor:
+    """Return this rank's part of a gradient that is spread over ranks, in place."""
+    found: Tensor = getattr(gradient, "_local_tensor", gradient)
+    return found

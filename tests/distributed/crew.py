@@ -1,0 +1,109 @@
+"""Processes that stay for many cases: starting torch takes longer than most of what they do."""
+
+from __future__ import annotations
+
+import gc
+import os
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed, multiprocessing
+
+PATIENCE = 60.0
+"""Seconds after which a case has hung, and everybody is ended."""
+
+
+class RankError(AssertionError):
+    """A case raised on some ranks; `errors` has the text of each, None where it did not."""
+
+    def __init__(self, errors: list[str | None]) -> None:
+        super().__init__("\n".join(f"rank {r}: {e}" for r, e in enumerate(errors) if e))
+        self.errors = errors
+
+
+class Crew:
+    """So many processes, each a rank of a gloo group that every case gets anew."""
+
+    def __init__(self, world: int) -> None:
+        self.world = world
+        self._started: list[tuple[Any, Any]] = []
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        for rank in range(self.world):
+            here, there = context.Pipe()
+            process = context.Process(target=_work, args=(rank, self.world, there), daemon=True)
+            process.start()
+            there.close()
+            self._started.append((process, here))
+
+    def run(self, case: Callable[..., Any], *args: Any, timeout: float = 40.0) -> list[Any]:
+        """Return what the case returns on each rank; `timeout` is that of its collectives."""
+        if not self._started:
+            self._start()
+        store = tempfile.mktemp(prefix="instep-store-")  # noqa: S306 -- torch makes the file
+        for _, pipe in self._started:
+            pipe.send((case, args, store, timeout))
+        until = time.monotonic() + PATIENCE
+        answers: list[Any] = []
+        for rank, (process, pipe) in enumerate(self._started):
+            while not pipe.poll(0.2):
+                if time.monotonic() > until or not process.is_alive():
+                    self.end()
+                    ended = "hung" if time.monotonic() > until else "died"
+                    raise AssertionError(f"rank {rank} {ended} in {case.__name__}{args}")
+            answers.append(pipe.recv())
+        Path(store).unlink(missing_ok=True)
+        errors = [answer if failed else None for failed, answer in answers]
+        if any(errors):
+            raise RankError(errors)
+        return [answer for _, answer in answers]
+
+    def end(self) -> None:
+        """End every process that was started here."""
+        for process, pipe in self._started:
+            pipe.close()
+            process.kill()
+            process.join()
+        self._started = []
+
+
+def _work(rank: int, world: int, pipe: Any) -> None:
+    torch.set_num_threads(1)
+    while True:
+        try:
+            case, args, store, timeout = pipe.recv()
+        except EOFError:
+            return
+        try:
+            with group(rank, world, store, timeout):
+                answer = (False, case(rank, world, *args))
+        except BaseException as error:  # noqa: BLE001 -- whatever it is, the parent wants to know
+            told = getattr(error, "what", None)
+            answer = (True, str(error) if told else "".join(traceback.format_exception(error)))
+        pipe.send(answer)
+
+
+@contextmanager
+def group(rank: int, world: int, store: str, timeout: float) -> Iterator[None]:
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    distributed.init_process_group(
+        "gloo",
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=world,
+        timeout=timedelta(seconds=timeout),
+    )
+    try:
+        yield
+    finally:
+        # A DDP model that outlives its group never ends.
+        gc.collect()
+        distributed.destroy_process_group()

@@ -1,0 +1,58 @@
+"""What the tests on several ranks share: models spread over ranks, ragged data, the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from tests.engine.kit import Batch, batches, mlp
+
+EXACT = 1e-12
+
+
+def spread(model: nn.Module, kind: str) -> nn.Module:
+    """Wrap a model for the ranks of a case."""
+    if kind == "ddp":
+        return DistributedDataParallel(model)
+    if kind == "fsdp":
+        for layer in model:
+            if list(layer.parameters(recurse=False)):
+                fully_shard(layer)
+        return fully_shard(model)
+    return model
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def values(model: nn.Module) -> list[list[float]]:
+    """Every parameter as numbers, which travel between processes bit for bit."""
+    return [whole(p.detach()).flatten().tolist() for p in model.parameters()]
+
+
+def told(updates: Sequence[Any]) -> list[tuple]:
+    """What updates were, comparable between ranks."""
+    return [(u.optimizer, u.loss, u.items, u.grad_norm, u.skipped) for u in updates]
+
+
+def dealt(sizes: Sequence[Sequence[int]], *, seed: int = 1, **options: Any) -> list[list[Batch]]:
+    """Micro-batches of these sizes for each rank."""
+    return [batches(s, seed=seed + rank, **options) for rank, s in enumerate(sizes)]
+
+
+def error(found: Sequence[Sequence[float]], expected: nn.Module, start: nn.Module | None = None):
+    """Relative error of the update from `start` (the usual model) to `found`."""
+    start = start or mlp()
+    top = bottom = 0.0
+    for numbers, p, s in zip(found, expected.parameters(), start.parameters(), strict=True):
+        got = torch.tensor(numbers, dtype=p.dtype).reshape(p.shape)
+        top += float((got - p).detach().square().sum())
+        bottom += float((p - s).detach().square().sum())
+    assert bottom > 0
+    return (top / bottom) ** 0.5
