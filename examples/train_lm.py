@@ -17,6 +17,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pydoc_data.topics import topics
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -104,7 +105,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     model = LanguageModel(options.width)
     optimizer = AdamW(model.parameters(), lr=4e-3)
     scheduler = LinearLR(optimizer, 1.0, 0.1, total_iters=200)
-    loader = DataLoader(
+    loader: DataLoader[Any] = DataLoader(
         lines_of_text(options.lines),  # type: ignore[arg-type]
         batch_size=8,
         shuffle=True,
