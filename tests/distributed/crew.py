@@ -36,7 +36,9 @@ class Crew:
         self._started: list[tuple[Any, Any]] = []
 
     def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
+        # One process imports torch, and those that work are copies of it.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["torch.distributed.fsdp", "tests.distributed.kit"])
         for rank in range(self.world):
             here, there = context.Pipe()
             process = context.Process(target=_work, args=(rank, self.world, there), daemon=True)

@@ -113,6 +113,8 @@ class Loop:
         """Make this the open window: every lane begins, or continues where it was saved."""
         self.require_no_window()
         try:
+            if self.core.together is not None:
+                self.core.together.begin_window()
             for lane in window.lanes:
                 if resumed is None or resumed.opens(lane):
                     window.open_lane(lane)
@@ -120,10 +122,10 @@ class Loop:
                     resumed.restore(lane)
         except BaseException:
             self.core.discard(window.lanes, "exception")
+            if self.core.together is not None:
+                self.core.together.end_window()
             raise
         self.window = window
-        if self.core.together is not None:
-            self.core.together.begin_window()
         if resumed is not None:
             self.pending = None
         self.index += 1

@@ -131,6 +131,13 @@ def _verified(
             fix="call it before the loop.",
             more="verify",
         )
+    if not stepper.ranks.is_alone:
+        raise WindowError(
+            "verify() on several ranks.",
+            why="it replays a window of one process; the others would wait for theirs.",
+            fix="verify the split once, in one process with a plain model.",
+            more="ranks",
+        )
     if split is None:
         # Two uneven pieces: equal ones would hide a mean of means.
         samples = Micro.samples(batch) or 1

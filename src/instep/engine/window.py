@@ -222,6 +222,10 @@ class Window:
         require(self._state, "discard")
         self._discard("discarded")
 
+    def abandon(self, error: BaseException | None) -> None:
+        """Throw it away because its loop was left, by an error if that is known."""
+        self._discard("discarded", error, said="it left a window, by a break or an error")
+
     # -- what it was -----------------------------------------------------------------------------
 
     @property
@@ -414,11 +418,13 @@ class Window:
         self._core.settle()
         self._end(State.CLOSED)
 
-    def _discard(self, reason: str, error: BaseException | None = None) -> None:
+    def _discard(
+        self, reason: str, error: BaseException | None = None, *, said: str | None = None
+    ) -> None:
         self._core.discard(self.lanes, reason)
         self._end(State.DISCARDED)
         if self._core.together is not None and not self.is_attempt:
-            self._core.together.give_up(reason, error)
+            self._core.together.give_up(said or reason, error)
 
     def _end(self, state: State) -> None:
         self._state = state

@@ -130,7 +130,7 @@ class Windows:
             return has_more
         if window is None or not window.is_closed:
             together.has_more = has_more
-            return together.begin(self._sizes)
+            return together.begin(self._sizes, is_new=window is None)
         return together.any_has_more
 
     def _counts(self, feed: Feed, taken: int) -> list[Counts] | None:
@@ -164,14 +164,16 @@ class Windows:
         )
         window.discard()
 
-    def _abandon(self, run: Run, window: Window | None) -> None:
+    def _abandon(
+        self, run: Run, window: Window | None, error: BaseException | None = None
+    ) -> None:
         """Leave a loop: its own window is discarded if it is still open, nobody else's."""
         if window is not None and window.is_open:
-            window.discard()
+            window.abandon(error)
         self._loop.stop(run)
         together = self._loop.core.together
         if together is not None and not self._is_finished and together.is_in_step:
-            together.give_up("it left its loop early")
+            together.give_up("it left its loop, by a break or an error of its own", error)
 
     def __enter__(self) -> Self:
         self._is_managed = True
@@ -187,7 +189,7 @@ class Windows:
         if window is not None and window.is_open and kind is None and self._on_exit == "flush":
             window.close()
         if self._run is not None:
-            self._abandon(self._run, window)
+            self._abandon(self._run, window, error)
         self._is_managed = False
         self._run = self._window = None
 

@@ -36,7 +36,9 @@ class Kind(IntEnum):
     """It has everything that the update needs, or ran out of memory on the way there."""
     COUNTS = 5
     """It tells its counts before a backward that needs those of all ranks."""
-    SHAPES = 6
+    OPEN = 6
+    """It opens a window, for which parameters that are sharded are gathered."""
+    SHAPES = 7
     """It is about to share representations, of these shapes."""
 
 

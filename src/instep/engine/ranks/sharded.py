@@ -50,7 +50,7 @@ class Shards:
         ]
         self._before: list[tuple[Any, dict[str, Any]]] = []
         self._types: list[tuple[Any, Any]] = []
-        self._is_begun = False
+        self.is_begun = False
 
     def groups(self) -> list[Any]:
         """Return what FSDP gathers and reduces together, in the order of the modules."""
@@ -67,7 +67,7 @@ class Shards:
 
         Talks, so that every rank has to come here.
         """
-        if not self._is_begun:
+        if not self.is_begun:
             for root in self._roots:
                 root._get_fsdp_state()._lazy_init()  # noqa: SLF001 -- what its first forward does
             self._begin()
@@ -75,7 +75,7 @@ class Shards:
             module.unshard()
 
     def _begin(self) -> None:
-        self._is_begun = True
+        self.is_begun = True
         for group in self.groups():
             known = {name: getattr(group, name) for name in OURS if hasattr(group, name)}
             self._before.append((group, known))
@@ -88,7 +88,7 @@ class Shards:
 
     def end(self) -> None:
         """Let go of the whole parameters, and put FSDP's settings as their user had them."""
-        if not self._is_begun:
+        if not self.is_begun:
             return
         for group, known in self._before:
             group._training_state = type(group._training_state).IDLE  # noqa: SLF001
@@ -98,7 +98,7 @@ class Shards:
         for param, dtype in self._types:
             param.reduce_dtype = dtype
         self._before, self._types = [], []
-        self._is_begun = False
+        self.is_begun = False
 
     def reduce(
         self, chosen: dict[int, bool], factor: float, accumulate_in: torch.dtype | None

@@ -83,14 +83,17 @@ class Together:
         """Whether the last round went well, and this rank has not given up since."""
         self._exchange = Exchange(ranks)
         self._given_up = 0
+        self._loops = 0
         self._prints: tuple[list[int], int] = ([], 0)
 
     # -- loops -----------------------------------------------------------------------------------
 
-    def begin(self, sizes: Mapping[str, int]) -> bool:
+    def begin(self, sizes: Mapping[str, int], *, is_new: bool) -> bool:
         """Begin a loop, or go on with one; return whether any rank has a batch."""
-        described = ", ".join(f"{name}: {size}" for name, size in sizes.items())
-        self._round(Said(Kind.BEGIN, described, has_more=self.has_more), "the start of a loop")
+        self._loops += is_new
+        described = ", ".join(f"{size} for {name!r}" for name, size in sizes.items())
+        about = f"loop {self._loops} in windows of {described}"
+        self._round(Said(Kind.BEGIN, about, has_more=self.has_more), "the start of a loop")
         return self.any_has_more
 
     def agree_on_next(self, name: str | None, touched: Sequence[str], *, is_over: bool) -> Turn:
@@ -128,8 +131,14 @@ class Together:
         return heard
 
     def begin_window(self) -> None:
-        """Keep models from talking by themselves."""
+        """Keep models from talking by themselves; of sharded ones, gather the parameters.
+
+        Gathering needs every rank, so that it is asked first whether all are there.
+        """
         self._quiet.begin()
+        if self.shards is not None and not self.shards.is_begun:
+            self._round(Said(Kind.OPEN, has_more=self.any_has_more), "the opening of a window")
+            self.shards.gather()
 
     def end_window(self) -> None:
         """Let everything be as its user had it."""

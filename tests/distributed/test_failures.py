@@ -1,0 +1,220 @@
+"""A rank that fails: all know, nobody waits, and who it was is said."""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+import instep
+from instep.errors import InstepError
+from tests.distributed.crew import RankError
+from tests.distributed.kit import dealt, spread, told, values
+from tests.engine.kit import mean_loss, mlp
+
+SIZES = [[3, 4, 1, 2], [2, 3, 5, 1], [1, 1, 1, 1]]
+
+
+def build(kind, **options):
+    plain = mlp()
+    model = spread(plain, kind)
+    return plain, model, instep.Stepper(
+        model, torch.optim.SGD(model.parameters(), lr=0.1), **options
+    )
+
+
+def fail_once(rank, world, kind, how):
+    """Rank 1 fails in its first window, and everybody goes on with a second loop."""
+    plain, model, stepper = build(kind)
+    data = dealt(SIZES)[rank]
+    text = ""
+    try:
+        windows = stepper.windows(data, size=2)
+        with windows if how == "with" else nullcontext():
+            for window in windows:
+                for index, (x, y) in enumerate(window):
+                    items = len(y)
+                    if rank == 1 and index == 1:
+                        if how == "body":
+                            raise ZeroDivisionError("a mistake in the body")
+                        if how == "with":
+                            raise ZeroDivisionError("a mistake in a managed loop")
+                        if how == "count":
+                            items = -1
+                    window.backward(mean_loss(model, x, y), items=items)
+                if rank == 1 and how == "outer":
+                    raise ZeroDivisionError("a mistake after a window")
+                if rank == 1 and how == "break":
+                    break
+    except (InstepError, ZeroDivisionError) as error:
+        text = f"{type(error).__name__}: {error}"
+    before = values(plain)
+    updates = []
+    for window in stepper.windows(data, size=2):
+        for x, y in window:
+            window.backward(mean_loss(model, x, y), items=len(y))
+        updates += window.updates
+    return text, before, told(updates), values(plain)
+
+
+FAILURES = {
+    "body": "it left a window, by a break or an error",
+    "count": "it left a window, by a break or an error",
+    "outer": "it left its loop, by a break or an error of its own",
+    "break": "it left its loop, by a break or an error of its own",
+    "with": "ZeroDivisionError: a mistake in a managed loop",
+}
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+@pytest.mark.parametrize("how", FAILURES)
+def test_all_ranks_raise_and_can_go_on(three, kind, how):
+    found = three.run(fail_once, kind, how)
+    for rank, (text, before, updates, after) in enumerate(found):
+        if rank == 1:
+            assert "gave up" not in text
+        else:
+            assert text.startswith("WindowError: rank 1 gave up")
+            assert FAILURES[how] in text
+        # The window was thrown away everywhere, and training goes on with the same weights.
+        assert before == found[0][1]
+        assert len(updates) == 2
+        assert after == found[0][3]
+        assert updates == found[0][2]
+
+
+def everybody_discards(rank, world, kind):
+    plain, model, stepper = build(kind)
+    start = values(plain)
+    skipped = 0
+    for window in stepper.windows(dealt([[3, 4, 1], [2]])[rank], size=1):
+        for x, y in window:
+            window.backward(mean_loss(model, x, y), items=len(y))
+            if window.index == 0:
+                window.discard()
+                break
+        skipped += not window.is_closed
+    return start == values(plain), skipped, window.index
+
+
+def one_discards(rank, world):
+    plain, model, stepper = build("ddp")
+    for window in stepper.windows(dealt(SIZES)[rank], size=2):
+        for x, y in window:
+            window.backward(mean_loss(model, x, y), items=len(y))
+            if rank == 1:
+                window.discard()
+                break
+
+
+def test_a_window_that_one_rank_discards(two):
+    with pytest.raises(RankError) as caught:
+        two.run(one_discards)
+    assert caught.value.errors[0].startswith("rank 1 gave up")
+    assert "rank 1: discarded" in caught.value.errors[0]
+    assert "rank 0 did not come" in caught.value.errors[1] or "rank 0" in caught.value.errors[1]
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_window_that_all_ranks_discard(two, kind):
+    assert two.run(everybody_discards, kind) == [(False, 1, 2), (False, 1, 2)]
+
+
+def other_model(rank, world):
+    model = mlp(outputs=3 + rank)
+    group = torch.distributed.group.WORLD
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1), group=group)
+    with stepper.window() as window:
+        window.backward(model(torch.ones(1, 5).double()).mean(), items=1)
+
+
+def other_sizes(rank, world):
+    plain, model, stepper = build("ddp")
+    for window in stepper.windows(dealt(SIZES)[rank], size=1 + rank):
+        for x, y in window:
+            window.backward(mean_loss(model, x, y), items=len(y))
+
+
+def other_scale(rank, world):
+    plain, model, stepper = build(
+        "ddp", scaler=torch.amp.GradScaler("cpu", init_scale=2.0**rank)
+    )
+    x, y = dealt(SIZES)[rank][0]
+    with stepper.window() as window:
+        window.backward(mean_loss(model, x, y), items=len(y))
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        (other_model, "rank 1 and rank 0 have different parameters"),
+        (other_sizes, "rank 1 for begin \"loop 1 in windows of 2 for 'optimizer'\""),
+        (other_scale, "rank 1 and rank 0 have different loss scales"),
+    ],
+)
+def test_ranks_that_are_not_alike_are_told(two, case, words):
+    with pytest.raises(RankError) as caught:
+        two.run(case)
+    assert all(words in text for text in caught.value.errors)
+
+
+def hang(rank, world):
+    plain, model, stepper = build("ddp")
+    x, y = dealt(SIZES)[rank][0]
+    if rank == 1:
+        time.sleep(12)
+        return "slept"
+    try:
+        with stepper.window() as window:
+            window.backward(mean_loss(model, x, y), items=len(y))
+    except instep.errors.WindowError as error:
+        return str(error)
+    return "went on"
+
+
+def test_a_rank_that_hangs_is_named(three, monkeypatch):
+    found = three.run(hang, timeout=2.0)
+    assert found[1] == "slept"
+    for text in (found[0], found[2]):
+        assert text.startswith("rank 1 did not come to the close of 'optimizer'.")
+
+
+def leave(rank, world):
+    plain, model, stepper = build("ddp")
+    for window in stepper.windows(dealt(SIZES)[rank], size=1):
+        for x, y in window:
+            if rank == 2 and window.index == 1:
+                raise KeyboardInterrupt
+            window.backward(mean_loss(model, x, y), items=len(y))
+
+
+def test_an_interrupt_on_one_rank_ends_all(three):
+    start = time.monotonic()
+    with pytest.raises(RankError) as caught:
+        three.run(leave)
+    assert "KeyboardInterrupt" in caught.value.errors[2]
+    assert all("rank 2 gave up" in text for text in caught.value.errors[:2])
+    assert time.monotonic() - start < 20
+
+
+def refuse(rank, world, what):
+    plain, model, stepper = build("ddp")
+    x, y = dealt(SIZES)[rank][0]
+    loss = lambda batch: (mean_loss(model, *batch), len(batch[1]))
+    if what == "verify":
+        instep.verify(stepper, (x, y), loss, split=1)
+    if what == "step":
+        stepper.step((x, y), loss, split=1, verify=True)
+    if what == "batchnorm":
+        stepper.step((x, y), loss, split=1, batchnorm="window")
+    if what == "fused":
+        build("ddp", fused=True)
+
+
+@pytest.mark.parametrize("what", ["verify", "step", "batchnorm", "fused"])
+def test_what_is_for_one_process_is_refused(two, what):
+    with pytest.raises(RankError) as caught:
+        two.run(refuse, what)
+    assert all("on several ranks" in text for text in caught.value.errors)
