@@ -20,8 +20,10 @@ SIZES = [[3, 4, 1, 2], [2, 3, 5, 1], [1, 1, 1, 1]]
 def build(kind, **options):
     plain = mlp()
     model = spread(plain, kind)
-    return plain, model, instep.Stepper(
-        model, torch.optim.SGD(model.parameters(), lr=0.1), **options
+    return (
+        plain,
+        model,
+        instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1), **options),
     )
 
 
@@ -138,9 +140,7 @@ def other_sizes(rank, world):
 
 
 def other_scale(rank, world):
-    plain, model, stepper = build(
-        "ddp", scaler=torch.amp.GradScaler("cpu", init_scale=2.0**rank)
-    )
+    plain, model, stepper = build("ddp", scaler=torch.amp.GradScaler("cpu", init_scale=2.0**rank))
     x, y = dealt(SIZES)[rank][0]
     with stepper.window() as window:
         window.backward(mean_loss(model, x, y), items=len(y))

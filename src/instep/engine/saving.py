@@ -5,18 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from instep.checkpoint import disk, files
+from instep.checkpoint import disk, files, folders
 from instep.checkpoint.background import Writing
 from instep.checkpoint.plain import copied
+from instep.checkpoint.talk import Talk
 from instep.engine import state
-from instep.errors import StateError
+from instep.engine.spreading import bare, cut, dealt, destinations
+from instep.errors import StateError, WindowError
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+    from torch import nn
 
     from instep.engine.loop import Loop
     from instep.engine.stepper import Stepper
@@ -39,11 +43,12 @@ class Loaded:
     """What was given to `stepper.save(extra=...)`."""
 
 
-def save(stepper: Stepper, path: PathLike, *, extra: Any, wait: bool) -> Writing:
-    """Save everything that a run needs to go on."""
+def save(stepper: Stepper, loop: Loop, path: PathLike, *, extra: Any, wait: bool) -> Writing:
+    """Save everything that a run needs to go on: in one file, or, of several ranks, a folder."""
     place = disk.place_of(path)
-    parts = gather(stepper, extra)
-    files.require_plain(extra, "extra")
+    if not stepper.ranks.is_alone:
+        return _save_together(stepper, loop, place, extra=extra, wait=wait)
+    parts = {**_shared(stepper), **_own(stepper, extra)}
     for name, part in parts.items():
         files.require_plain(part, name)
     if not wait:
@@ -54,21 +59,97 @@ def save(stepper: Stepper, path: PathLike, *, extra: Any, wait: bool) -> Writing
     return writing
 
 
+def _save_together(stepper: Stepper, loop: Loop, place: Path, *, extra: Any, wait: bool) -> Writing:
+    _require_whole_shards(stepper, loop)
+    own, shared = _own(stepper, extra), _shared(stepper)
+    # What each rank has by itself, such as the statistics of BatchNorm, stays each rank's own.
+    own["buffers"] = [
+        _buffers(bare(m), s) for m, s in zip(stepper.models, shared["models"], strict=True)
+    ]
+    updates = own["stepper"]["index"]
+    talk = Talk(stepper.ranks, None if wait else _group_aside(stepper))
+    write = folders.Write(place, shared, own if wait else copied(own), updates, talk)
+    if wait:
+        write.tensors()
+        write.finish()
+        return Writing(place, updates, lambda: None)
+    wait_for_tensors = write.copy_tensors()
+
+    def rest() -> None:
+        wait_for_tensors()
+        write.finish()
+
+    writing = Writing(place, updates, rest)
+    writing.start(wait=False)
+    return writing
+
+
+def _require_whole_shards(stepper: Stepper, loop: Loop) -> None:
+    is_open = loop.window is not None and loop.window.is_open
+    if stepper.ranks.kind == "sharded" and is_open:
+        raise WindowError(
+            "a sharded model cannot be saved in the middle of a window.",
+            why="its parameters are whole on every rank while a window is open, and their shards "
+            "are what is saved.",
+            fix="save between two windows: after the inner loop.",
+            more="checkpoint",
+        )
+
+
+def _group_aside(stepper: Stepper) -> Any:
+    """Return a group of the same processes that talks on the host, beside the training's own."""
+    if stepper.aside is None:
+        import torch.distributed as dist  # noqa: PLC0415 -- in use already
+
+        members = dist.get_process_group_ranks(stepper.ranks.group)
+        stepper.aside = dist.new_group(members, backend="gloo", use_local_synchronization=True)
+    return stepper.aside
+
+
+def _buffers(model: nn.Module, saved: dict[str, Any]) -> dict[str, Any]:
+    """Take out of a model's state what is no parameter."""
+    names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    return {name: saved.pop(name) for name in list(saved) if name not in names}
+
+
 def load(stepper: Stepper, loop: Loop, path: PathLike, *, previous: bool) -> Loaded:
     """Put back what was saved; nothing changes unless all of it fits."""
     place = disk.place_of(path)
-    found = files.read(disk.previous_of(place) if previous else place)
-    put_back(stepper, loop, found.parts)
-    return Loaded(found.path, found.updates, previous, found.parts["extra"])
+    talk = Talk(stepper.ranks)
+    if talk.gather(place.is_dir())[0]:
+        found = folders.choose(place, talk, previous=previous)
+        parts, updates, where = _from_folder(stepper, found, talk), found.updates, found.path
+    else:
+        with talk.together("reading the checkpoint"):
+            read = files.read(disk.previous_of(place) if previous else place)
+            parts, updates, where = read.parts, read.updates, read.path
+    with talk.together("loading the checkpoint"):
+        _require_fit(stepper, loop, parts, is_dealt=where.is_dir())
+    put_back(stepper, parts)
+    return Loaded(where, updates, previous, parts["extra"])
 
 
-def gather(stepper: Stepper, extra: Any) -> dict[str, Any]:
-    """Return every part of a run as plain data; tensors are those that train, not copies."""
-    # First, because it raises where a run cannot be continued from.
-    own = stepper.state_dict()
+def _from_folder(stepper: Stepper, found: folders.Found, talk: Talk) -> dict[str, Any]:
+    with talk.together("reading the checkpoint"):
+        if found.world == talk.world:
+            own = folders.own_parts(found, talk.rank)
+        else:
+            everyone = [folders.own_parts(found, rank) for rank in range(found.world)]
+            own = dict(everyone[min(talk.rank, found.world - 1)])
+            states = [each["stepper"] for each in everyone]
+            own["stepper"] = dealt(states, talk.rank, talk.world)
+    with talk.together("reading the checkpoint"):
+        parts = folders.shared_parts(found, destinations(stepper.models, stepper.optimizers), talk)
+    for saved, buffers in zip(parts["models"], own["buffers"], strict=True):
+        saved.update(buffers)
+    return {**parts, "stepper": own["stepper"], "extra": own["extra"]}
+
+
+def _shared(stepper: Stepper) -> dict[str, Any]:
+    """Return what all ranks have in common; tensors are those that train, not copies."""
     return {
         "version": VERSION,
-        "models": [_bare(model).state_dict() for model in stepper.models],
+        "models": [dict(bare(model).state_dict()) for model in stepper.models],
         "optimizers": {
             name: [optimizer.state_dict() for optimizer in together]
             for name, together in stepper.optimizers.items()
@@ -77,23 +158,19 @@ def gather(stepper: Stepper, extra: Any) -> dict[str, Any]:
             name: [(type(one).__name__, _state_of(one)) for one in listed]
             for name, listed in stepper.schedulers.items()
         },
-        "stepper": own,
-        "extra": extra,
     }
 
 
-def _bare(model: nn.Module) -> nn.Module:
-    """Return the module itself: torch.compile wraps it, and would change every name."""
-    inner = getattr(model, "_orig_mod", None)
-    return inner if isinstance(inner, nn.Module) else model
+def _own(stepper: Stepper, extra: Any) -> dict[str, Any]:
+    files.require_plain(extra, "extra")
+    return {"stepper": stepper.state_dict(), "extra": extra}
 
 
 def _state_of(scheduler: Any) -> Any:
     return scheduler.state_dict() if hasattr(scheduler, "state_dict") else {}
 
 
-def put_back(stepper: Stepper, loop: Loop, parts: dict[str, Any]) -> None:
-    """Load the parts of a checkpoint into a stepper's model, optimizers and schedulers, and it."""
+def _require_fit(stepper: Stepper, loop: Loop, parts: dict[str, Any], *, is_dealt: bool) -> None:
     problem = next(_misfits(stepper, parts), None)
     if problem is not None:
         raise StateError(
@@ -103,9 +180,17 @@ def put_back(stepper: Stepper, loop: Loop, parts: dict[str, Any]) -> None:
             "by itself, from torch.load (instep explain checkpoint).",
             more="checkpoint",
         )
+    if not is_dealt and stepper.ranks.world > 1:
+        # A file of one process, for several.
+        parts["stepper"] = dealt([parts["stepper"]], stepper.ranks.rank, stepper.ranks.world)
+        cut(parts, stepper.models, stepper.optimizers)
     state.require_loadable(loop, parts["stepper"])
+
+
+def put_back(stepper: Stepper, parts: dict[str, Any]) -> None:
+    """Load the parts of a checkpoint into a stepper's model, optimizers and schedulers, and it."""
     for model, saved in zip(stepper.models, parts["models"], strict=True):
-        _bare(model).load_state_dict(saved)
+        bare(model).load_state_dict(saved)
     for name, together in stepper.optimizers.items():
         for optimizer, saved in zip(together, parts["optimizers"][name], strict=True):
             optimizer.load_state_dict(saved)
@@ -130,7 +215,7 @@ def _misfits(stepper: Stepper, parts: dict[str, Any]) -> Iterator[str]:
         yield f"it has {len(parts['models'])} models, this stepper {len(stepper.models)}"
         return
     for model, saved in zip(stepper.models, parts["models"], strict=True):
-        yield from _model_misfits(_bare(model).state_dict(), saved)
+        yield from _model_misfits(bare(model).state_dict(), saved)
     yield from _optimizer_misfits(stepper, parts["optimizers"])
     kinds = {name: [kind for kind, _ in listed] for name, listed in parts["schedulers"].items()}
     here = {

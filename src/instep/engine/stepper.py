@@ -149,6 +149,9 @@ class Stepper:
         self._loop = Loop(self._core)
         self._tried: set[Hashable] = set()
         self._writing: Writing | None = None
+        self.aside: Any = None
+        """Another group of the same processes, once a checkpoint is written while training goes
+        on."""
 
     def windows(
         self,
@@ -304,7 +307,7 @@ class Stepper:
             `.wait()` of what it returns waits for the disk.
         """
         self._finish_saving()
-        self._writing = saving.save(self, path, extra=extra, wait=wait)
+        self._writing = saving.save(self, self._loop, path, extra=extra, wait=wait)
         return self._writing
 
     def load(self, path: PathLike, *, previous: bool = False) -> Loaded:

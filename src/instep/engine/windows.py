@@ -164,9 +164,7 @@ class Windows:
         )
         window.discard()
 
-    def _abandon(
-        self, run: Run, window: Window | None, error: BaseException | None = None
-    ) -> None:
+    def _abandon(self, run: Run, window: Window | None, error: BaseException | None = None) -> None:
         """Leave a loop: its own window is discarded if it is still open, nobody else's."""
         if window is not None and window.is_open:
             window.abandon(error)
