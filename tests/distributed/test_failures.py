@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import instep
+from instep.engine.ranks import exchange
 from instep.errors import InstepError
 from tests.distributed.crew import RankError
 from tests.distributed.kit import dealt, spread, told, values
@@ -27,28 +28,28 @@ def build(kind, **options):
     )
 
 
+def stumble(how):
+    if how in ("body", "with"):
+        raise ZeroDivisionError(f"a mistake in {how}")
+
+
 def fail_once(rank, world, kind, how):
     """Rank 1 fails in its first window, and everybody goes on with a second loop."""
     plain, model, stepper = build(kind)
     data = dealt(SIZES)[rank]
     text = ""
+    is_wrong = rank == 1
     try:
         windows = stepper.windows(data, size=2)
         with windows if how == "with" else nullcontext():
             for window in windows:
                 for index, (x, y) in enumerate(window):
-                    items = len(y)
-                    if rank == 1 and index == 1:
-                        if how == "body":
-                            raise ZeroDivisionError("a mistake in the body")
-                        if how == "with":
-                            raise ZeroDivisionError("a mistake in a managed loop")
-                        if how == "count":
-                            items = -1
+                    is_now = is_wrong and index == 1
+                    stumble(how if is_now else "")
+                    items = -1 if is_now and how == "count" else len(y)
                     window.backward(mean_loss(model, x, y), items=items)
-                if rank == 1 and how == "outer":
-                    raise ZeroDivisionError("a mistake after a window")
-                if rank == 1 and how == "break":
+                stumble("body" if is_wrong and how == "outer" else "")
+                if is_wrong and how == "break":
                     break
     except (InstepError, ZeroDivisionError) as error:
         text = f"{type(error).__name__}: {error}"
@@ -66,7 +67,7 @@ FAILURES = {
     "count": "it left a window, by a break or an error",
     "outer": "it left its loop, by a break or an error of its own",
     "break": "it left its loop, by a break or an error of its own",
-    "with": "ZeroDivisionError: a mistake in a managed loop",
+    "with": "ZeroDivisionError: a mistake in with",
 }
 
 
@@ -161,10 +162,11 @@ def test_ranks_that_are_not_alike_are_told(two, case, words):
 
 
 def hang(rank, world):
+    exchange.ROLL_CALL = 3.0
     plain, model, stepper = build("ddp")
     x, y = dealt(SIZES)[rank][0]
     if rank == 1:
-        time.sleep(12)
+        time.sleep(8)
         return "slept"
     try:
         with stepper.window() as window:

@@ -111,7 +111,7 @@ def train_ignoring(rank, world, kind, sizes):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nobody_has_anything(two, kind):
-    for numbers, updates, epochs in two.run(train, kind, [[], []], 2):
+    for _, updates, epochs in two.run(train, kind, [[], []], 2):
         assert not updates
         assert not epochs
     for numbers, updates in two.run(step_on_nothing, kind):

@@ -125,8 +125,8 @@ def test_writing_goes_on_while_training_does(tmp_path, monkeypatch):
 
 def test_what_went_wrong_in_the_background_is_raised(tmp_path):
     job = SavedJob(tmp_path)
-    in_the_way = tmp_path / "folder"
-    in_the_way.mkdir()
+    (tmp_path / "file").touch()
+    in_the_way = tmp_path / "file" / "run.ckpt"
     writing = job.stepper.save(in_the_way, wait=False)
     with pytest.raises(CheckpointError, match="could not be written"):
         writing.wait()
@@ -134,7 +134,7 @@ def test_what_went_wrong_in_the_background_is_raised(tmp_path):
     with pytest.raises(CheckpointError, match="could not be written"):
         job.stepper.save(tmp_path / "run.ckpt")
     job.stepper.save(tmp_path / "run.ckpt").wait()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "run.ckpt"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "run.ckpt"]
 
 
 def misfits():

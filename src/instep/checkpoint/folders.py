@@ -63,6 +63,7 @@ class Write:
         name = ""
         with self._talk.together("the checkpoint"), disk.explained(self._place):
             if self._talk.rank == 0:
+                _require_folder(self._place)
                 self._place.mkdir(parents=True, exist_ok=True)
                 numbers = [int(path.name[:8]) for path in _generations(self._place)]
                 name = f"{max(numbers, default=0) + 1:08d}-update-{self._updates}"
@@ -73,7 +74,7 @@ class Write:
         """Write this rank's part of the tensors."""
         from instep.checkpoint import shards  # noqa: PLC0415 -- only where it is used
 
-        with self._explained():
+        with self._explained(), self._talk.waiting("the checkpoint"):
             shards.save(self._tensors, self.folder, self._talk.group)
 
     def copy_tensors(self) -> Callable[[], None]:
@@ -149,6 +150,17 @@ def _disk_error(error: BaseException) -> OSError | None:
     return error if isinstance(error, OSError) else None
 
 
+def _require_folder(place: Path) -> None:
+    if place.is_file():
+        raise CheckpointError(
+            f"{place} is a file.",
+            why="one process saves into a file, several ranks into a folder, and the file may be "
+            "the only checkpoint that there is.",
+            fix="give another path to save to; it can be loaded from where it is.",
+            more="checkpoint",
+        )
+
+
 def _generations(place: Path) -> list[Path]:
     """Return the checkpoints of a folder, the oldest first, finished or not."""
     if not place.is_dir():
@@ -197,6 +209,8 @@ def _checked(folder: Path, talk: Talk) -> Found:
 
     manifest = _sealed(folder / MANIFEST)
     found = Found(folder, manifest.updates, manifest.parts["world"], manifest.parts["rest"])
+    # What has the right checksum may still be what somebody else has written.
+    shards.Reader(folder).read_metadata()
     # Each rank looks at its part of the files.
     for rank in range(talk.rank, found.world, talk.world):
         own = _sealed(folder / f"rank-{rank}.ckpt")
@@ -237,7 +251,8 @@ def shared_parts(found: Found, destination: Destination, talk: Talk) -> dict[str
         name: destination(name, entry.size, entry.properties.dtype)
         for name, entry in entries.items()
     }
-    shards.load(tensors, reader, talk.group)
+    with talk.waiting("the checkpoint"):
+        shards.load(tensors, reader, talk.group)
     parts: dict[str, Any] = join(found.rest, tensors)
     return parts
 

@@ -6,6 +6,7 @@ folder from somebody else can do no more harm than a file.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import pickle
 import warnings
@@ -79,21 +80,30 @@ class Reader(FileSystemReader):
 
 def save(tensors: dict[str, Tensor], folder: Path, group: Any) -> None:
     """Write the tensors of all ranks into a folder, one file each."""
-    save_tensors(tensors, storage_writer=_writer(folder), process_group=group)
+    with _alone_is_fine():
+        save_tensors(
+            tensors, storage_writer=_writer(folder), process_group=group, no_dist=group is None
+        )
 
 
 def begin_save(tensors: dict[str, Tensor], folder: Path, group: Any) -> Future[Any]:
     """Copy the tensors, and begin to write them; the group must be able to talk on the host."""
-    saving = async_save(tensors, storage_writer=_writer(folder), process_group=group)
-    return saving  # type: ignore[return-value]
+    return async_save(  # type: ignore[return-value]
+        tensors, storage_writer=_writer(folder), process_group=group
+    )
 
 
 def load(tensors: dict[str, Any], reader: Reader, group: Any) -> None:
     """Fill these tensors, each rank its part of them; without a group, one process all of them."""
-    with warnings.catch_warnings():
-        # That one process reads alone is what is meant.
-        warnings.filterwarnings("ignore", "torch.distributed is disabled")
+    with _alone_is_fine():
         load_tensors(tensors, storage_reader=reader, process_group=group, no_dist=group is None)
+
+
+@contextlib.contextmanager
+def _alone_is_fine() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")
+        yield
 
 
 def _writer(folder: Path) -> FileSystemWriter:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Protocol
 
+from instep.checkpoint.envelope import EnvelopeError
 from instep.errors import CheckpointError, InstepError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    Waiting = Callable[[str], contextlib.AbstractContextManager[None]]
 
 
 class Ranks(Protocol):
@@ -30,9 +33,11 @@ class Ranks(Protocol):
 class Talk:
     """The collectives of one save or load; a process by itself has nobody to wait for."""
 
-    def __init__(self, ranks: Ranks, group: Any = None) -> None:
+    def __init__(self, ranks: Ranks, group: Any = None, waiting: Waiting | None = None) -> None:
         self.rank, self.world = ranks.rank, ranks.world
         self.group = ranks.group if group is None else group
+        self.waiting: Waiting = waiting or _nobody
+        """Turns the error of a collective into one that says who did not come."""
 
     @property
     def is_alone(self) -> bool:
@@ -46,7 +51,8 @@ class Talk:
         import torch.distributed as dist  # noqa: PLC0415 -- in use already
 
         said: list[Any] = [None] * self.world
-        dist.all_gather_object(said, mine, group=self.group)
+        with self.waiting("the checkpoint"):
+            dist.all_gather_object(said, mine, group=self.group)
         return said
 
     @contextlib.contextmanager
@@ -73,12 +79,31 @@ class Talk:
             why=first["why"],
             fix=first["fix"],
             more=first["more"],
-        )
+        ) from _cause(first)
 
 
-def _told(error: Exception) -> dict[str, str]:
+def _nobody(_what: str) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext()
+
+
+def _cause(told: dict[str, Any]) -> Exception | None:
+    """Return what is behind an error, as far as decisions depend on it: the same on all ranks."""
+    if told.get("kind"):
+        return EnvelopeError(told["kind"], told["what"])
+    return OSError(told["errno"], told["what"]) if told.get("errno") else None
+
+
+def _told(error: Exception) -> dict[str, Any]:
     if isinstance(error, InstepError):
-        return {"what": error.what, "why": error.why, "fix": error.fix, "more": error.more}
+        cause = error.__cause__
+        return {
+            "what": error.what,
+            "why": error.why,
+            "fix": error.fix,
+            "more": error.more,
+            "kind": cause.kind if isinstance(cause, EnvelopeError) else None,
+            "errno": cause.errno if isinstance(cause, OSError) else None,
+        }
     return {
         "what": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
         "why": "all ranks save and load together, or none of them does.",

@@ -6,14 +6,15 @@ between two windows, after a step in function style.
 
 from __future__ import annotations
 
+import errno
 import signal
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from instep.checkpoint import disk, files
+from instep.checkpoint import disk
 from instep.checkpoint.envelope import EnvelopeError
-from instep.engine import state
+from instep.engine import saving, state
 from instep.engine.signals import Signals
 from instep.errors import CheckpointError, SetupError
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from instep.engine.loop import Loop
+    from instep.engine.ranks.together import Together
     from instep.engine.saving import Loaded, PathLike
     from instep.engine.stepper import Stepper
 
@@ -127,6 +129,10 @@ class Autosave:
         """Save if it is time to, or if this process was told to end."""
         if state.why_not_resumable(self._loop) is not None:
             return
+        if self._core.together is not None:
+            if between_windows:
+                self._at_common_point(self._core.together)
+            return
         if self._signals.received is not None:
             self._save_or_say(wait=True)
             self._signals.pass_on()
@@ -138,8 +144,28 @@ class Autosave:
             ):
                 self._save_or_say(wait=self._wait)
 
+    def _at_common_point(self, together: Together) -> None:
+        """Save if any rank wants to, as all of them heard when they last closed a window."""
+        updates, when = self._saved_at
+        if together.any_wants_save or self._pace.is_due(
+            updates=self._loop.index - updates, seconds=0.0
+        ):
+            self._save_or_say(wait=self._wait or together.any_wants_save)
+            together.any_wants_save = False
+            self._signals.pass_on()
+            updates, when = self._saved_at
+        is_late = self._pace.is_due(
+            updates=self._loop.index - updates, seconds=time.monotonic() - when
+        )
+        together.wants_save = is_late or self._signals.received is not None
+
     def at_failed_draw(self) -> None:
-        """Save because the loader has raised: up to here nothing is lost."""
+        """Save because the loader has raised: up to here nothing is lost.
+
+        On one of several ranks there is nobody to save with.
+        """
+        if self._core.together is not None:
+            return
         if state.why_not_resumable(self._loop) is None:
             self._save_or_say(wait=True)
             self._signals.pass_on()
@@ -170,16 +196,17 @@ class Autosave:
         )
 
     def _resume(self) -> Loaded | None:
-        previous = disk.previous_of(self.path)
+        if not saving.is_there(self._stepper, self.path):
+            return None
         try:
             return self._stepper.load(self.path)
         except CheckpointError as error:
-            missing = isinstance(error.__cause__, FileNotFoundError)
-            if missing and not previous.exists():
-                return None
             cause = error.__cause__
+            is_missing = isinstance(cause, OSError) and cause.errno == errno.ENOENT
             is_damaged = isinstance(cause, EnvelopeError) and cause.kind in DAMAGED
-            if not (missing or is_damaged) or files.whole_head(previous) is None:
+            if not (is_missing or is_damaged):
+                raise
+            if not saving.is_there(self._stepper, self.path, previous=True):
                 raise
             said = error
         loaded = self._stepper.load(self.path, previous=True)

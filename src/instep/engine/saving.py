@@ -46,7 +46,7 @@ class Loaded:
 def save(stepper: Stepper, loop: Loop, path: PathLike, *, extra: Any, wait: bool) -> Writing:
     """Save everything that a run needs to go on: in one file, or, of several ranks, a folder."""
     place = disk.place_of(path)
-    if not stepper.ranks.is_alone:
+    if not stepper.ranks.is_alone or place.is_dir():
         return _save_together(stepper, loop, place, extra=extra, wait=wait)
     parts = {**_shared(stepper), **_own(stepper, extra)}
     for name, part in parts.items():
@@ -67,7 +67,9 @@ def _save_together(stepper: Stepper, loop: Loop, place: Path, *, extra: Any, wai
         _buffers(bare(m), s) for m, s in zip(stepper.models, shared["models"], strict=True)
     ]
     updates = own["stepper"]["index"]
-    talk = Talk(stepper.ranks, None if wait else _group_aside(stepper))
+    # One process that goes on with a folder writes it at once.
+    wait = wait or stepper.ranks.is_alone
+    talk = _talk(stepper) if wait else Talk(stepper.ranks, _group_aside(stepper))
     write = folders.Write(place, shared, own if wait else copied(own), updates, talk)
     if wait:
         write.tensors()
@@ -96,6 +98,11 @@ def _require_whole_shards(stepper: Stepper, loop: Loop) -> None:
         )
 
 
+def _talk(stepper: Stepper) -> Talk:
+    together = stepper.together
+    return Talk(stepper.ranks, waiting=None if together is None else together.waiting)
+
+
 def _group_aside(stepper: Stepper) -> Any:
     """Return a group of the same processes that talks on the host, beside the training's own."""
     if stepper.aside is None:
@@ -112,10 +119,21 @@ def _buffers(model: nn.Module, saved: dict[str, Any]) -> dict[str, Any]:
     return {name: saved.pop(name) for name in list(saved) if name not in names}
 
 
+def is_there(stepper: Stepper, path: PathLike, *, previous: bool = False) -> bool:
+    """Whether there is something to go on from, damaged or not; or a whole one before it."""
+    place, talk = disk.place_of(path), _talk(stepper)
+    if talk.gather(place.is_dir())[0]:
+        return bool(talk.gather(len(folders.finished(place)) > int(previous))[0])
+    before = disk.previous_of(place)
+    if previous:
+        return bool(talk.gather(files.whole_head(before) is not None)[0])
+    return bool(talk.gather(place.exists() or before.exists())[0])
+
+
 def load(stepper: Stepper, loop: Loop, path: PathLike, *, previous: bool) -> Loaded:
     """Put back what was saved; nothing changes unless all of it fits."""
     place = disk.place_of(path)
-    talk = Talk(stepper.ranks)
+    talk = _talk(stepper)
     if talk.gather(place.is_dir())[0]:
         found = folders.choose(place, talk, previous=previous)
         parts, updates, where = _from_folder(stepper, found, talk), found.updates, found.path

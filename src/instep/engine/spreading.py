@@ -26,7 +26,7 @@ def bare(model: nn.Module) -> nn.Module:
     inner = getattr(model, "_orig_mod", None)  # torch.compile
     if inner is None and type(model).__name__ == "DistributedDataParallel":
         inner = model.module
-    return model if inner is None else bare(inner)  # type: ignore[arg-type]
+    return model if inner is None else bare(inner)
 
 
 def destinations(models: Models, optimizers: Optimizers) -> Callable[[str, Any, Any], Tensor]:

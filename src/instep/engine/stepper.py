@@ -142,9 +142,9 @@ class Stepper:
                 lane.buffers.fuse(self.models)
         self._captures = Captures() if capture else None
         recorder = None if trace is None else Recorder(trace)
-        self._together = None if self.ranks.is_alone else Together(self.ranks, self.models, shards)
+        self.together = None if self.ranks.is_alone else Together(self.ranks, self.models, shards)
         self._core = Core(
-            lanes, scaling, region, keep_grads, empty == "raise", recorder, self._together
+            lanes, scaling, region, keep_grads, empty == "raise", recorder, self.together
         )
         self._loop = Loop(self._core)
         self._tried: set[Hashable] = set()
@@ -243,9 +243,9 @@ class Stepper:
                 fix="continue it with stepper.windows(...), or call stepper.discard().",
                 more="resume",
             )
-        with nullcontext() if self._together is None else self._together.guard():
+        with nullcontext() if self.together is None else self.together.guard():
             form = Form.of(loss_fn, encode=encode, combine=combine, batchnorm=batchnorm)
-            if self._together is not None:
+            if self.together is not None:
                 form.require_for_ranks(verify=verify)
             return self._step(batch, form, split, optimizer, verify=verify)
 

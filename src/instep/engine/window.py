@@ -12,6 +12,7 @@ from instep.engine.declare import LOSS, is_sum, rows_of
 from instep.engine.feed import END
 from instep.engine.memory import reason_of
 from instep.engine.ranks.headers import mark
+from instep.engine.ranks.turns import Turns
 from instep.engine.states import State, require
 from instep.errors import WindowError
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from instep.engine.declare import Row
     from instep.engine.feed import Feed
     from instep.engine.lane import Lane
-    from instep.engine.ranks.together import Together
     from instep.engine.recorder import Recorder
     from instep.engine.update import Skipped, Update
 
@@ -65,7 +65,7 @@ class Window:
         self._frame = math.lcm(*sizes.values()) if sizes else 0
         self._only = self.lanes[0] if len(core.lanes) == 1 else None
         self._was_in_hand = False
-        self._is_over = False
+        self._turns = Turns.of(core, lanes, self._frame)
         self._updates: list[Update] = []
         self._state = State.OPEN
 
@@ -351,10 +351,10 @@ class Window:
     def _close_lanes(self, lanes: Sequence[Lane]) -> None:
         before = len(self._updates)
         try:
-            if self._core.together is None:
+            if self._turns is None:
                 self._core.close(lanes, self._updates)
             else:
-                self._close_together(self._core.together, lanes)
+                self._turns.close(lanes, self._updates, self._feed, self.taken)
         except BaseException as error:
             self._discard(reason_of(error), error)
             raise
@@ -365,45 +365,10 @@ class Window:
             self._discard("empty", error)
             raise
 
-    def _close_together(self, together: Together, lanes: Sequence[Lane]) -> None:
-        """Close on every rank; of several optimizers, all ranks close the same one each time."""
-        together.has_more = self._feed is not None and self._feed.draw_ahead(1)
-        for lane in lanes:
-            if len(self.lanes) > 1:
-                rest = any(other.is_open for other in self.lanes if other is not lane)
-                ends = self.taken == self._frame or not together.has_more
-                is_over = self.sizes is not None and ends and not rest
-                turn = together.agree_on_next(lane.name, self._touched(), is_over=is_over)
-                self._is_over = turn.is_over
-            self._core.close([lane], self._updates)
-            if len(self.lanes) > 1 and not self._is_over:
-                together.go_on()
-
-    def _follow_together(self, together: Together) -> None:
-        """Close what the others close, until they are at the end of the window, too."""
-        while not self._is_over:
-            together.has_more = self._feed is not None and self._feed.draw_ahead(1)
-            turn = together.agree_on_next(None, self._touched(), is_over=False)
-            self._is_over = turn.is_over
-            for lane in self.lanes:
-                if lane.name in turn.closing:
-                    if not lane.is_open:
-                        self.open_lane(lane)
-                    self._core.close([lane], self._updates)
-            if not self._is_over:
-                together.go_on()
-        for lane in self.lanes:
-            if lane.is_open:
-                lane.end()
-
-    def _touched(self) -> list[str]:
-        return [x.name for x in self.lanes if x.is_open and (x.micro_batches or x.is_touched)]
-
     def _close_all(self) -> None:
-        together = self._core.together
-        if together is not None and len(self.lanes) > 1:
+        if self._turns is not None and self._turns.are_needed:
             try:
-                self._follow_together(together)
+                self._turns.follow(self._updates, self._feed, self.open_lane)
             except BaseException as error:
                 self._discard(reason_of(error), error)
                 raise
@@ -431,8 +396,8 @@ class Window:
         # A window may be held for its results; it must not hold the loader's workers with it.
         self._feed = None
         self._counts = None
-        if self._core.together is not None and not (self.is_attempt and state is State.DISCARDED):
-            self._core.together.end_window()
+        if self._turns is not None:
+            self._turns.end(is_replayed=self.is_attempt and state is State.DISCARDED)
 
     def _record(self, recorder: Recorder, lane: Lane, rows: Sequence[Row], *, summed: bool) -> None:
         for term, _, items, weight in rows:

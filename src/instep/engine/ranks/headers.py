@@ -62,6 +62,8 @@ class Said:
     about: str = ""
     has_more: bool = False
     """Whether its loader has further batches."""
+    wants_save: bool = False
+    """Whether it would like to save a checkpoint as soon as all can."""
     is_over: bool = False
     """Whether, as far as it knows, this is the last close of its window."""
     touched: tuple[str, ...] = ()
@@ -284,10 +286,11 @@ def require_same_close(heard: Sequence[Said], lane: str) -> None:
             fix='leave more memory there; stepper.step(..., split=instep.Micro("auto")) retries.',
             more="ranks",
         )
-    for what, values in {
+    compared: dict[str, list[float]] = {
         "parameters": [said.print_of for said in heard],
         "loss scales": [said.scale for said in heard],
-    }.items():
+    }
+    for what, values in compared.items():
         other = [value != values[0] for value in values]
         if any(other):
             raise agreed(

@@ -58,6 +58,7 @@ class Reduction:
 
     def __init__(self, places: Sequence[Place]) -> None:
         self._places = places
+        self._missing: RuntimeError | None = None
         self._buffers: dict[tuple[torch.device, torch.dtype], Tensor] = {}
         sizes: dict[tuple[torch.device, torch.dtype], int] = {}
         for place in places:
@@ -87,13 +88,16 @@ class Reduction:
                 together.setdefault((place.parameter.device, place.dtype), []).append(place)
         for key, places in together.items():
             self._run_bucket_by_bucket(places, self._buffers[key], factor, group)
+        if self._missing is not None:
+            raise self._missing
 
     def _run_bucket_by_bucket(
         self, places: Sequence[Place], buffer: Tensor, factor: float, group: Any
     ) -> None:
         import torch.distributed as dist  # noqa: PLC0415
 
-        waiting, end = [], 0
+        waiting: list[Place] = []
+        end = 0
         for place in places:
             size = place.parameter.numel()
             if end + size > buffer.numel():
@@ -103,10 +107,9 @@ class Reduction:
             end += size
         self._run_bucket(waiting, buffer[:end], factor, dist, group)
 
-    @staticmethod
     @torch.no_grad()
     def _run_bucket(
-        places: Sequence[Place], flat: Tensor, factor: float, dist: Any, group: Any
+        self, places: Sequence[Place], flat: Tensor, factor: float, dist: Any, group: Any
     ) -> None:
         parts = flat.split([place.parameter.numel() for place in places])
         for place, part in zip(places, parts, strict=True):
@@ -120,8 +123,13 @@ class Reduction:
         dist.all_reduce(flat, group=group)
         for place, part in zip(places, parts, strict=True):
             parameter = place.parameter
-            if parameter.grad is None:
-                parameter.grad = torch.empty_like(parameter, dtype=place.dtype)
+            try:
+                if parameter.grad is None:
+                    parameter.grad = torch.empty_like(parameter, dtype=place.dtype)
+            except RuntimeError as error:
+                # The others are on their way to the next bucket: this comes after it.
+                self._missing = error
+                continue
             parameter.grad.copy_(part.view(parameter.shape))
 
 
@@ -137,14 +145,14 @@ def add_sparse(parameter: Tensor, factor: float, group: Any) -> None:
     """Let a sparse `.grad` be the sum over ranks: rows are gathered, each rank's as they are."""
     gradient = parameter.grad
     if gradient is None:
-        gradient = torch.sparse_coo_tensor(
-            size=parameter.shape, dtype=parameter.dtype, device=parameter.device
-        )
+        none = parameter.detach().new_empty((0, *parameter.shape[1:]))
+        rows = torch.empty((1, 0), dtype=torch.int64, device=parameter.device)
+        gradient = torch.sparse_coo_tensor(rows, none, parameter.shape, check_invariants=False)
     if not gradient.is_sparse:
         gradient = gradient.to_sparse(1)
     gradient = gradient.coalesce()
     indices = torch.cat(gather_rows(gradient.indices().t().contiguous(), group))
     values = torch.cat(gather_rows(gradient.values() * factor, group))
     parameter.grad = torch.sparse_coo_tensor(
-        indices.t(), values, parameter.shape, dtype=values.dtype, device=parameter.device
+        indices.t(), values, parameter.shape, check_invariants=False
     ).coalesce()

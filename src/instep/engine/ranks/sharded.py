@@ -62,6 +62,18 @@ class Shards:
             id(param.sharded_param): param for group in self.groups() for param in group.fsdp_params
         }
 
+    def reserve_whole(self) -> None:
+        """Take the memory of the whole parameters, and give it back at once, as `reserve` does."""
+        needed: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+        for group in self.groups():
+            for param in group.fsdp_params:
+                shard = param.sharded_param
+                # Known from the first forward on.
+                dtype = getattr(param, "param_dtype", None) or shard.dtype
+                needed.setdefault((group.device, dtype), []).append(shard.numel())
+        for (device, dtype), sizes in needed.items():
+            torch.empty(sum(sizes) + max(sizes), dtype=dtype, device=device)
+
     def gather(self) -> None:
         """Make every parameter whole, on all ranks; those that are whole already stay as they are.
 
@@ -129,6 +141,22 @@ class Shards:
                     group._training_state = type(group._training_state).IDLE  # noqa: SLF001
                     group.reshard()
 
+    def reserve(self, accumulate_in: torch.dtype | None) -> None:
+        """Take the memory that adding up needs, and give it back at once.
+
+        Who has too little finds out here, where it can still be told to the others; an allocator
+        that caches has it ready then.
+        """
+        needed: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+        for group in self.groups():
+            wholes = [p._unsharded_param for p in group.fsdp_params]  # noqa: SLF001
+            for whole, place in zip(wholes, places_of(wholes, accumulate_in), strict=True):
+                needed.setdefault((whole.device, place.dtype), []).append(whole.numel())
+        world = self.ranks.world
+        for (device, dtype), sizes in needed.items():
+            # All shards of this rank, and the largest message at a time, padded.
+            torch.empty(sum(sizes) // world + max(sizes) + world, dtype=dtype, device=device)
+
     def replicas(self) -> int:
         """Return how many ranks hold the same shard."""
         group = next(iter(self.groups()), None)
@@ -189,6 +217,10 @@ class ShardedBuffers(Buffers):
             p if record is None else record._unsharded_param  # noqa: SLF001
             for p, record in zip(parameters, self._records, strict=True)
         ]
+
+    def reserve(self) -> None:
+        """Find out whether there is memory to add up."""
+        self.shards.reserve(self._accumulate_in)
 
     def plain(self) -> list[bool]:
         """Return which members every rank holds whole at all times."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from instep.engine import arithmetic
@@ -36,12 +36,13 @@ from instep.engine.tally import read
 from instep.errors import WindowError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
     from instep.engine.arithmetic import TermTotal
+    from instep.engine.careful import CarefulStep
     from instep.engine.lane import Lane
     from instep.engine.ranks.sharded import Shards
     from instep.engine.ranks.world import Ranks
@@ -81,10 +82,19 @@ class Together:
         """Whether any rank's has, as heard in the last one."""
         self.is_in_step = True
         """Whether the last round went well, and this rank has not given up since."""
+        self.wants_save = False
+        """Whether this rank would like to save; changes only where all ranks are between windows.
+        """
+        self.any_wants_save = False
+        """Whether any rank would, as heard in the last round."""
         self._exchange = Exchange(ranks)
         self._given_up = 0
         self._loops = 0
         self._prints: tuple[list[int], int] = ([], 0)
+
+    def waiting(self, what: str) -> contextlib.AbstractContextManager[None]:
+        """Turn the error of a collective in here into one that says who did not come."""
+        return self._exchange.waiting(what)
 
     # -- loops -----------------------------------------------------------------------------------
 
@@ -120,7 +130,10 @@ class Together:
 
     def _heard(self, said: Said, what: str) -> list[Said]:
         self.is_in_step = False
+        if self.wants_save:
+            said = replace(said, wants_save=True)
         heard = self._exchange.round(said, what)
+        self.any_wants_save = any(one.wants_save for one in heard)
         self.any_has_more = any(one.has_more for one in heard)
         return heard
 
@@ -137,6 +150,7 @@ class Together:
         """
         self._quiet.begin()
         if self.shards is not None and not self.shards.is_begun:
+            self.shards.reserve_whole()
             self._round(Said(Kind.OPEN, has_more=self.any_has_more), "the opening of a window")
             self.shards.gather()
 
@@ -199,7 +213,9 @@ class Together:
         except RuntimeError as error:
             if is_out_of_memory(error) and lane.stepping is not None:
                 said = Said(Kind.CLOSE, lane.name, out_of_memory=True, can_retry=True)
-                self._agree(said, what, lane)
+                with contextlib.suppress(PeerOutOfMemoryError):
+                    self._agree(said, what, lane)
+                mark(error)
             raise
         verdict = self._agree(own.said, what, lane)
         try:
@@ -211,7 +227,9 @@ class Together:
         except RuntimeError as error:
             stepping = lane.stepping
             if is_out_of_memory(error) and isinstance(stepping, Ready) and not stepping.has_asked:
-                stepping.ask(out_of_memory=True)
+                with contextlib.suppress(PeerOutOfMemoryError):
+                    stepping.ask(out_of_memory=True)
+                mark(error)
             if not held_any(verdict) and isinstance(error, WindowError):
                 mark(error)
             raise
@@ -231,7 +249,7 @@ class Together:
         if not any(share.items > 0 for share in shares.values()):
             # What a mean over nothing has left is no part of anything.
             grads.clear(buffers.members)
-        found = [buffer for buffer in buffers.by_term().values()]
+        found = list(buffers.by_term().values())
         flags = [any(g is not None for g in row) for row in zip(*found, strict=True)]
         sparse = [
             index
@@ -254,6 +272,7 @@ class Together:
         )
         places = places_of(buffers.members, lane.accumulate_in)
         if isinstance(buffers, ShardedBuffers):
+            buffers.reserve()
             places = [p for p, is_plain in zip(places, buffers.plain(), strict=True) if is_plain]
         return Own(said, reading, Reduction(places))
 
@@ -312,7 +331,7 @@ class Together:
 
     # -- replays ---------------------------------------------------------------------------------
 
-    def ready(self, step: Callable[[Sequence[Optimizer]], None]) -> Ready:
+    def ready(self, step: CarefulStep) -> Ready:
         """Let an update begin only when every rank has the memory for it."""
         return Ready(self, step)
 
@@ -328,19 +347,25 @@ class Together:
 class Ready:
     """An optimizer's step that begins on all ranks or on none."""
 
-    def __init__(self, together: Together, step: Callable[[Sequence[Optimizer]], None]) -> None:
+    def __init__(self, together: Together, step: CarefulStep) -> None:
         self._together = together
         self._step = step
         self.has_asked = False
 
     def ask(self, *, out_of_memory: bool) -> None:
         """Agree with the others; raise if one of them has no memory."""
+        try:
+            self._together.agree_on_memory(out_of_memory=out_of_memory)
+        except BaseException as error:
+            self.has_asked = is_agreed(error)
+            raise
         self.has_asked = True
-        self._together.agree_on_memory(out_of_memory=out_of_memory)
 
     def __call__(self, optimizers: Sequence[Optimizer]) -> None:
         """Agree, then step."""
         self.ask(out_of_memory=False)
+        # The others update now: from here on, this rank cannot go back alone.
+        self._step.has_begun = True
         self._step(optimizers)
 
 

@@ -1,0 +1,121 @@
+"""Out of memory on one rank only: it replays its window by itself, and nobody waits forever."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import instep
+from instep.engine.ranks.reduction import Reduction
+from instep.engine.ranks.sharded import Shards
+from instep.errors import InstepError
+from tests.distributed.kit import EXACT, dealt, error, spread, values
+from tests.engine.faults import Faults
+from tests.engine.kit import mean_loss, mlp, train_whole
+
+SIZES = [[6], [8]]
+
+
+class Allocations(Faults):
+    """Fails where memory is taken, but for what needs all ranks, for which it is taken before."""
+
+    is_off = False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        takes = any(each.alias_info is None for each in func._schema.returns)
+        if self.is_off or not takes or func.namespace != "aten":
+            return func(*args, **(kwargs or {}))
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def __enter__(self):
+        self._patch = pytest.MonkeyPatch()
+        for owner, name in ((Reduction, "run"), (Shards, "reduce"), (Shards, "gather")):
+            self._patch.setattr(owner, name, self._without(getattr(owner, name)))
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        self._patch.undo()
+
+    def _without(self, function):
+        def run(*args):
+            self.is_off = True
+            try:
+                return function(*args)
+            finally:
+                self.is_off = False
+
+        return run
+
+
+def one_step(rank, kind, faults):
+    plain = mlp()
+    model = spread(plain, kind)
+    stepper = instep.Stepper(model, torch.optim.AdamW(model.parameters(), lr=0.1), clip_norm=0.1)
+    runs = []
+
+    def loss_of(batch):
+        runs.append(len(batch[1]))
+        return mean_loss(model, *batch), len(batch[1])
+
+    batch = dealt(SIZES)[rank][0]
+    with faults:
+        update = stepper.step(batch, loss_of, split=instep.Micro("auto"))
+    return runs, update, plain
+
+
+def everywhere(rank, world, kind, times, first, stride):
+    """Fail at every so many operations of rank 1, each time with everything anew."""
+    counting = Allocations(None)
+    one_step(rank, kind, counting)
+    # The ranks have different numbers of operations, and try as many times.
+    told = [None] * world
+    torch.distributed.all_gather_object(told, counting.seen)
+    found = []
+    for at in range(first, max(told), stride):
+        faults = Allocations(at if rank == 1 else None, times)
+        try:
+            runs, update, plain = one_step(rank, kind, faults)
+        except InstepError as problem:
+            found.append((at, faults.raised, [], str(problem), None))
+        else:
+            found.append((at, faults.raised, runs, update.skipped, values(plain)))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+@pytest.mark.parametrize("times", [1, 3])
+def test_the_update_is_the_same_wherever_it_fails(two, kind, times):
+    ranks = two.run(everywhere, kind, times, times, 5)
+    expected = train_whole(
+        mlp(), [[b for mine in dealt(SIZES) for b in mine]], torch.optim.AdamW, clip_norm=0.1
+    )
+    raised = replayed = 0
+    for other, (at, faults, runs, skipped, numbers) in zip(*ranks, strict=True):
+        assert skipped is None, (at, skipped)
+        assert error(numbers, expected) < EXACT, at
+        # The other rank has the same update, and has run its batch once, unless the close itself
+        # ran out of memory.
+        assert other[4] == numbers
+        raised += faults > 0
+        replayed += sum(runs) > 8
+    assert raised > 5
+    assert replayed > 2
+
+
+def hopeless(rank, world, kind):
+    faults = Allocations(20 if rank == 1 else None, times=10**9)
+    try:
+        one_step(rank, kind, faults)
+    except InstepError as problem:
+        return type(problem).__name__, str(problem)
+    return "went on"
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_rank_without_any_memory_ends_all(two, kind):
+    found = two.run(hopeless, kind)
+    assert found[1][0] == "SplitError"
+    assert found[0][0] == "WindowError"
+    assert "rank 1 gave up" in found[0][1]
+    assert "SplitError: a piece of one sample does not fit" in found[0][1]
