@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "checkpoint": {"errors", "torch"},
     "engine": {"checkpoint", "errors", "fast", "trace", "splits", "torch", "numpy"},
     "testing": {"engine", "torch"},
+    "distributed": {"engine", "errors", "torch"},
     "watching": {"errors", "reports", "rules", "trace", "torch"},
     "symptoms": set(),
     "commands": {

@@ -47,7 +47,7 @@ _HOME = {
     "verify": "instep.engine.verify",
     "watch": "instep.watching.job",
 }
-_MODULES = ("errors", "testing", "trace")
+_MODULES = ("distributed", "errors", "testing", "trace")
 
 __all__ = [
     "InstepError",

@@ -55,13 +55,15 @@ class Crew:
             pipe.send((case, args, store, timeout))
         until = time.monotonic() + PATIENCE
         answers: list[Any] = []
-        for rank, (process, pipe) in enumerate(self._started):
-            while not pipe.poll(0.2):
-                if time.monotonic() > until or not process.is_alive():
-                    self.end()
-                    ended = "hung" if time.monotonic() > until else "died"
-                    raise AssertionError(f"rank {rank} {ended} in {case.__name__}{args}")
-            answers.append(pipe.recv())
+        for rank, (_, pipe) in enumerate(self._started):
+            ended = "" if pipe.poll(max(until - time.monotonic(), 0.0)) else "hung"
+            try:
+                answers.append(None if ended else pipe.recv())
+            except (EOFError, OSError):
+                ended = "died"
+            if ended:
+                self.end()
+                raise AssertionError(f"rank {rank} {ended} in {case.__name__}{args}")
         Path(store).unlink(missing_ok=True)
         errors = [answer if failed else None for failed, answer in answers]
         if any(errors):

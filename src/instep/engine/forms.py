@@ -19,12 +19,13 @@ from instep.engine.statistics import BatchNormMode, Statistics, mode_of
 from instep.engine.twopass import SINGLE, TwoPass
 from instep.errors import SplitError
 from instep.splits.plan import Piece
-from instep.splits.tree import tensors
+from instep.splits.tree import rebuild, tensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from instep.engine.lane import Lane
+    from instep.engine.ranks.together import Together
     from instep.engine.window import Window
     from instep.splits.plan import Plan
 
@@ -40,6 +41,8 @@ class Form:
     encoders: Mapping[str, Callable[[Any], Any]] | None
     is_summed: bool
     batchnorm: BatchNormMode
+    is_gathered: bool = False
+    """Whether the loss looks at the representations of all ranks."""
 
     @classmethod
     def of(
@@ -49,6 +52,7 @@ class Form:
         encode: Encode | None = None,
         combine: Combine = "join",
         batchnorm: str | None = None,
+        gather: bool = False,
     ) -> Form:
         """Read the options of a step, or say what is wrong with them."""
         if combine not in ("join", "sum") or (combine == "sum" and encode is None):
@@ -58,7 +62,15 @@ class Form:
                 fix='pass encode= and combine="sum", or leave combine out.',
                 more="two-pass",
             )
-        form = cls(loss_fn, _encoders_of(encode), combine == "sum", mode_of(batchnorm))
+        if gather and encode is None:
+            raise SplitError(
+                "gather=True without encode.",
+                why="it is what encode returns that is gathered from all ranks.",
+                fix="pass encode=, and write loss_fn(representations, batch).",
+                more="two-pass",
+            )
+        encoders = _encoders_of(encode)
+        form = cls(loss_fn, encoders, combine == "sum", mode_of(batchnorm), gather)
         if form.encoders is not None:
             _require_two_arguments(loss_fn)
         return form
@@ -118,6 +130,7 @@ class Form:
         models: Sequence[nn.Module],
         lane: Lane,
         optimizer: str | None,
+        together: Together | None = None,
     ) -> None:
         """Run a batch through an open window; buffers are as before if that is refused."""
         for function in (self.encoders or {SINGLE: self.loss_fn}).values():
@@ -127,13 +140,26 @@ class Form:
         elif len(plan):
             kept = Kept(models)
             try:
-                self._run(window, plan, batch, models, lane)
+                self._run(window, plan, batch, models=models, lane=lane, together=together)
             except BaseException:
                 kept.put_back()
                 raise
+        elif together is not None:
+            # Without samples of its own, a rank is still asked for them.
+            if self.is_gathered:
+                together.gather([], lane, summed=self.is_summed)
+            else:
+                together.add_counts({})
 
     def _run(
-        self, window: Window, plan: Plan, batch: Any, models: Sequence[nn.Module], lane: Lane
+        self,
+        window: Window,
+        plan: Plan,
+        batch: Any,
+        *,
+        models: Sequence[nn.Module],
+        lane: Lane,
+        together: Together | None,
     ) -> None:
         statistics = None
         if self.batchnorm != "piece":
@@ -151,9 +177,12 @@ class Form:
                 statistics=statistics,
                 summed=self.is_summed,
             )
-            result = self.loss_fn(self._given(passes.representations()), batch)
+            found: Mapping[str, Any] = passes.representations()
+            if together is not None and self.is_gathered:
+                found = self._of_all(found, together, lane)
+            result = self.loss_fn(self._given(found), batch)
             loss, items = read_result(result, 1 if passes.items is None else passes.items)
-            _backward_at_once(window, lane, loss, items)
+            _backward_at_once(window, lane, loss, items, None if self.is_gathered else together)
         elif statistics is not None and statistics.is_exact and statistics.layers:
             passes = TwoPass(
                 _PerPiece(plan),
@@ -168,16 +197,33 @@ class Form:
             inside = plan if statistics is None else _Surrounded(plan, statistics)
             run_pieces(window, inside, self.loss_fn, optimizer=lane.name)
 
+    def _of_all(
+        self, found: Mapping[str, Any], together: Together, lane: Lane
+    ) -> Mapping[str, Any]:
+        """Put the representations of all ranks in place of this one's."""
+        lane.is_gathered = True
+        own = [leaf for tree in found.values() for leaf in tensors(tree)]
+        whole = iter(together.gather(own, lane, summed=self.is_summed))
+        return {
+            name: rebuild(tree, lambda v: next(whole) if isinstance(v, Tensor) else v)
+            for name, tree in found.items()
+        }
+
     def _given(self, found: Mapping[str, Any]) -> Any:
         return found[SINGLE] if list(found) == [SINGLE] else dict(found)
 
 
-def _backward_at_once(window: Window, lane: Lane, loss: Any, items: Any) -> None:
+def _backward_at_once(
+    window: Window, lane: Lane, loss: Any, items: Any, together: Together | None = None
+) -> None:
     """Backpropagate all terms together: this is the window's only backward, so its counts are all.
 
-    Reads the counts of several terms from their device.
+    Reads the counts of several terms from their device; other ranks have counts, too.
     """
-    if isinstance(items, Mapping):
+    if together is not None:
+        terms = items if isinstance(items, Mapping) else {LOSS: items}
+        lane.totals = together.add_counts({n: float(count_of(c)) for n, c in terms.items()})
+    elif isinstance(items, Mapping):
         lane.totals = {name: float(count_of(count)) for name, count in items.items()}
     elif not isinstance(count := count_of(items), Tensor):
         lane.totals = {LOSS: count}

@@ -69,7 +69,7 @@ def _save_together(stepper: Stepper, loop: Loop, place: Path, *, extra: Any, wai
     updates = own["stepper"]["index"]
     # One process that goes on with a folder writes it at once.
     wait = wait or stepper.ranks.is_alone
-    talk = _talk(stepper) if wait else Talk(stepper.ranks, _group_aside(stepper))
+    talk = _talk(stepper, loop) if wait else Talk(stepper.ranks, _group_aside(stepper))
     write = folders.Write(place, shared, own if wait else copied(own), updates, talk)
     if wait:
         write.tensors()
@@ -98,8 +98,8 @@ def _require_whole_shards(stepper: Stepper, loop: Loop) -> None:
         )
 
 
-def _talk(stepper: Stepper) -> Talk:
-    together = stepper.together
+def _talk(stepper: Stepper, loop: Loop) -> Talk:
+    together = loop.core.together
     return Talk(stepper.ranks, waiting=None if together is None else together.waiting)
 
 
@@ -119,9 +119,9 @@ def _buffers(model: nn.Module, saved: dict[str, Any]) -> dict[str, Any]:
     return {name: saved.pop(name) for name in list(saved) if name not in names}
 
 
-def is_there(stepper: Stepper, path: PathLike, *, previous: bool = False) -> bool:
+def is_there(stepper: Stepper, loop: Loop, path: PathLike, *, previous: bool = False) -> bool:
     """Whether there is something to go on from, damaged or not; or a whole one before it."""
-    place, talk = disk.place_of(path), _talk(stepper)
+    place, talk = disk.place_of(path), _talk(stepper, loop)
     if talk.gather(place.is_dir())[0]:
         return bool(talk.gather(len(folders.finished(place)) > int(previous))[0])
     before = disk.previous_of(place)
@@ -133,7 +133,7 @@ def is_there(stepper: Stepper, path: PathLike, *, previous: bool = False) -> boo
 def load(stepper: Stepper, loop: Loop, path: PathLike, *, previous: bool) -> Loaded:
     """Put back what was saved; nothing changes unless all of it fits."""
     place = disk.place_of(path)
-    talk = _talk(stepper)
+    talk = _talk(stepper, loop)
     if talk.gather(place.is_dir())[0]:
         found = folders.choose(place, talk, previous=previous)
         parts, updates, where = _from_folder(stepper, found, talk), found.updates, found.path

@@ -142,9 +142,9 @@ class Stepper:
                 lane.buffers.fuse(self.models)
         self._captures = Captures() if capture else None
         recorder = None if trace is None else Recorder(trace)
-        self.together = None if self.ranks.is_alone else Together(self.ranks, self.models, shards)
+        self._together = None if self.ranks.is_alone else Together(self.ranks, self.models, shards)
         self._core = Core(
-            lanes, scaling, region, keep_grads, empty == "raise", recorder, self.together
+            lanes, scaling, region, keep_grads, empty == "raise", recorder, self._together
         )
         self._loop = Loop(self._core)
         self._tried: set[Hashable] = set()
@@ -179,7 +179,8 @@ class Stepper:
 
         For work that comes without a loader, such as the patches of one image.
         """
-        return self._open_by_hand(tuple(self._core.lanes.values()), then=self._after_by_hand)
+        self._between_by_hand()
+        return self._open_by_hand(tuple(self._core.lanes.values()))
 
     def batches(self, loader: Iterable[Any], *, resume: ResumeBy = "count") -> Iterator[Any]:
         """Iterate a loader for `step`: its position is then saved, and resumed from, as a window's.
@@ -195,14 +196,11 @@ class Stepper:
         """
         return self._loop.epochs(count)
 
-    def _open_by_hand(
-        self, lanes: Sequence[Lane], then: Callable[[], None] | None = None
-    ) -> Window:
+    def _open_by_hand(self, lanes: Sequence[Lane]) -> Window:
         resumed = self._loop.begin(None)
-        window = Window(self._core, lanes, index=self._loop.index, then=then)
-        return self._loop.open(window, resumed)
+        return self._loop.open(Window(self._core, lanes, index=self._loop.index), resumed)
 
-    def _after_by_hand(self) -> None:
+    def _between_by_hand(self) -> None:
         run = self._loop.run
         if run is None:
             self._loop.safe_point()
@@ -220,6 +218,7 @@ class Stepper:
         encode: Encode | None = None,
         combine: Literal["join", "sum"] = "join",
         batchnorm: Literal["piece", "window", "exact"] | None = None,
+        gather: bool = False,
         verify: bool = False,
     ) -> Update:
         """Make one update from a whole batch, in pieces of `split` samples.
@@ -234,6 +233,9 @@ class Stepper:
         combine: "join" the representations of the pieces, or "sum" them.
         batchnorm: normalise by the statistics of the "window", with an "exact" gradient if asked
             for, instead of those of each piece.
+        gather: on several ranks, give `loss_fn` the representations of all ranks' samples, in the
+            order of the ranks. Its loss is then the same everywhere, and counts once. `batch` stays
+            the rank's own: return labels from `encode`, too.
         verify: first try a batch of a new shape whole and split, and refuse if they differ.
         """
         if self._loop.pending is not None and self._loop.pending.has_open_window:
@@ -243,9 +245,11 @@ class Stepper:
                 fix="continue it with stepper.windows(...), or call stepper.discard().",
                 more="resume",
             )
-        with nullcontext() if self.together is None else self.together.guard():
-            form = Form.of(loss_fn, encode=encode, combine=combine, batchnorm=batchnorm)
-            if self.together is not None:
+        with nullcontext() if self._together is None else self._together.guard():
+            form = Form.of(
+                loss_fn, encode=encode, combine=combine, batchnorm=batchnorm, gather=gather
+            )
+            if self._together is not None:
                 form.require_for_ranks(verify=verify)
             return self._step(batch, form, split, optimizer, verify=verify)
 
@@ -258,7 +262,7 @@ class Stepper:
             form.require_pieces_alone()
             fitting = AutoStep(self._loop, lane, self.models, self._open_by_hand, split)
             update = fitting.run(batch, loss_fn, optimizer=optimizer)
-            self._after_by_hand()
+            self._between_by_hand()
             return update
         plan = plan_of(batch, split, form.models_on_pieces(self.models))
         if verify:
@@ -268,10 +272,19 @@ class Stepper:
             with self._captures.aside(device), self._open_by_hand([lane]) as window:
                 plan.try_on(loss_fn)
                 self._captures.run(window, lane, plan, loss_fn, name=optimizer)
-            self._after_by_hand()
+            self._between_by_hand()
             return window.update
-        with self._open_by_hand([lane], then=self._after_by_hand) as window:
-            form.run(window, plan, batch, models=self.models, lane=lane, optimizer=optimizer)
+        with self._open_by_hand([lane]) as window:
+            form.run(
+                window,
+                plan,
+                batch,
+                models=self.models,
+                lane=lane,
+                optimizer=optimizer,
+                together=self._together,
+            )
+        self._between_by_hand()
         return window.update
 
     @property

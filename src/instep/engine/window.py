@@ -17,7 +17,7 @@ from instep.engine.states import State, require
 from instep.errors import WindowError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from types import TracebackType
 
     from instep.engine.core import Core
@@ -46,7 +46,6 @@ class Window:
         feed: Feed | None = None,
         taken: int = 0,
         counts: Sequence[Counts] | None = None,
-        then: Callable[[], None] | None = None,
     ) -> None:
         self.index = index
         self.lanes = tuple(lanes)
@@ -60,8 +59,6 @@ class Window:
         self._core = core
         self._feed = feed
         self._counts = counts
-        self._then = then
-        """Called when a window that was opened by hand is over."""
         self._frame = math.lcm(*sizes.values()) if sizes else 0
         self._only = self.lanes[0] if len(core.lanes) == 1 else None
         self._was_in_hand = False
@@ -315,8 +312,6 @@ class Window:
                 self._close_all()
             else:
                 self._discard(reason_of(error), error)
-        if self._then is not None and kind is None:
-            self._then()
 
     # -- how ------------------------------------------------------------------------------------
 

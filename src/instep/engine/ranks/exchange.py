@@ -35,6 +35,13 @@ class Exchange:
         self._ranks = ranks
         self._rounds = 0
         self._left: list[Any] = []
+        self._usual: tuple[Tensor, list[Tensor]] | None = None
+        self._last: tuple[Tensor, list[Tensor]] | None = None
+
+    def prepare(self) -> None:
+        """Have what a round needs, and a last word, before memory is what there is to talk about."""
+        self._usual = self._usual or self._tensors(SLOT)
+        self._last = self._last or self._tensors(SLOT)
 
     def round(self, said: Said, what: str) -> list[Said]:
         """Say something and hear everyone; `what` is waited for, in the words of an error."""
@@ -61,9 +68,12 @@ class Exchange:
         said = Said(Kind.FAILED, reason[:200])
         while len(packed := said.pack()) > SLOT - HEAD:
             said = Said(Kind.FAILED, said.about[: len(said.about) // 2])
-        mine, slots = self._tensors(_slot(packed, said.kind, SLOT), SLOT)
         # Where the others are gone already, nobody has to be told.
         with contextlib.suppress(RuntimeError):
+            mine, slots = self._last or self._tensors(SLOT)
+            self._last = None
+            slot = bytearray(_slot(packed, said.kind, SLOT))
+            mine.copy_(torch.frombuffer(slot, dtype=torch.uint8))
             work = dist.all_gather(slots, mine, group=self._ranks.group, async_op=True)
             self._left.append((work, mine, slots))
 
@@ -80,14 +90,16 @@ class Exchange:
     def _gather(self, payload: bytes, size: int) -> list[bytes]:
         import torch.distributed as dist  # noqa: PLC0415 -- in use already
 
-        mine, slots = self._tensors(payload, size)
+        usual = self._usual or self._tensors(SLOT)
+        mine, slots = usual if size == SLOT else self._tensors(size)
+        mine.copy_(torch.frombuffer(bytearray(payload), dtype=torch.uint8))
         dist.all_gather(slots, mine, group=self._ranks.group)
         here = [slot.cpu() for slot in slots]
         return [ctypes.string_at(slot.data_ptr(), size) for slot in here]
 
-    def _tensors(self, payload: bytes, size: int) -> tuple[Tensor, list[Tensor]]:
+    def _tensors(self, size: int) -> tuple[Tensor, list[Tensor]]:
         device = self._ranks.device()
-        mine = torch.frombuffer(bytearray(payload), dtype=torch.uint8).to(device)
+        mine = torch.empty(size, dtype=torch.uint8, device=device)
         whole = torch.empty(self._ranks.world * size, dtype=torch.uint8, device=device)
         return mine, list(whole.split(size))
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+from instep.engine.ranks.headers import agreed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from instep.engine.ranks.headers import Said
+
+Described = list[Any]
+"""The shape of a tensor, and the name of its type."""
 
 
 def gather_rows(own: Tensor, group: Any) -> list[Tensor]:
@@ -40,3 +50,68 @@ def gather_padded(own: Tensor, longest: int, group: Any) -> list[Tensor]:
     found = [torch.empty_like(sent) for _ in range(group.size())]
     dist.all_gather(found, sent, group=group)
     return [each.to(torch.bool) for each in found] if is_bool else found
+
+
+def describe(leaves: Sequence[Tensor]) -> list[Described]:
+    """Write down what tensors look like."""
+    return [[list(leaf.shape), str(leaf.dtype).removeprefix("torch.")] for leaf in leaves]
+
+
+def representations_of_all(
+    own: Sequence[Tensor],
+    heard: Sequence[Said],
+    *,
+    rank: int,
+    group: Any,
+    device: torch.device,
+    summed: bool,
+) -> list[Tensor]:
+    """Put the representations of all ranks together; this rank's own keep their graph.
+
+    A rank without samples has none, and takes part with no rows. The loss is the same on every
+    rank, and its gradient is taken with regard to the own rows: the sum over ranks is the whole.
+    """
+    described = [said.shapes for said in heard]
+    first = _require_alike(described, summed=summed)
+    whole: list[Tensor] = []
+    for index, (shape, name) in enumerate(first):
+        sizes = [each[index][0][0] if each and not summed else len(each) > 0 for each in described]
+        dtype = getattr(torch, name)
+        mine = own[index] if own else torch.zeros((0, *shape[1:]), dtype=dtype, device=device)
+        if summed:
+            sent = own[index] if own else torch.zeros(shape, dtype=dtype, device=device)
+            parts = gather_padded(sent[None], 1, group)
+            others = [part[0] for at, part in enumerate(parts) if at != rank and sizes[at]]
+            whole.append(sum(others, mine) if own else sum(others[1:], others[0]))
+            continue
+        parts = gather_padded(mine, max(sizes), group)
+        rows = [part[:size] for part, size in zip(parts, sizes, strict=True)]
+        if own:
+            rows[rank] = mine
+        whole.append(torch.cat(rows))
+    return whole
+
+
+def _require_alike(described: Sequence[Sequence[Described]], *, summed: bool) -> list[Described]:
+    """Return what the representations look like, the same on all ranks that have any."""
+    having = [list(each) for each in described if each]
+    kept = 0 if summed else 1
+    for rank, each in enumerate(described):
+        if each and [[s[kept:], d] for s, d in each] != [[s[kept:], d] for s, d in having[0]]:
+            raise agreed(
+                f"rank {rank} has representations of other shapes or types than the first.",
+                why=f"{list(each)} and {having[0]} do not fit together along their samples. The "
+                "window was thrown away.",
+                fix="return tensors with one row per sample, otherwise of the same shape on every "
+                "rank and for every batch.",
+                more="two-pass",
+            )
+        if each and not summed and any(not shape for shape, _ in each):
+            raise agreed(
+                "encode returned a tensor without rows, and gather=True.",
+                why="the representations of the ranks are put together along their samples. The "
+                "window was thrown away.",
+                fix="return one row per sample.",
+                more="two-pass",
+            )
+    return having[0] if having else []

@@ -10,7 +10,7 @@ import json
 import math
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -84,7 +84,8 @@ class Said:
     """Which parameters have a gradient: a digit in base 16 for four of them; "*" for all."""
     sparse: tuple[int, ...] = ()
     """Which of these gradients are sparse."""
-    shapes: list[object] = field(default_factory=list)
+    shapes: list[list[Any]] = field(default_factory=list)
+    """Shape and type of each tensor that is to be shared."""
 
     def pack(self) -> bytes:
         """Write it as bytes; what has its usual value is left out.

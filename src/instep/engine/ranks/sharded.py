@@ -15,6 +15,8 @@ import torch
 
 from instep.engine import gradients as grads
 from instep.engine.buffers import Buffers, refuse_strays
+from instep.engine.memory import is_out_of_memory
+from instep.engine.ranks.headers import PeerOutOfMemoryError, mark
 from instep.engine.ranks.reduction import places_of
 from instep.engine.ranks.world import SHARDED, param_groups_of, wrapped_in, wrapper_of
 
@@ -203,6 +205,7 @@ class ShardedBuffers(Buffers):
         """What the optimizers hold: shards, and parameters that FSDP was told to leave alone."""
         self._records: list[Any] = []
         self.is_reduced = False
+        self._sent: Tensor | None = None
 
     def _take(self, parameters: list[Tensor]) -> list[Tensor]:
         self.shards.gather()
@@ -221,6 +224,9 @@ class ShardedBuffers(Buffers):
     def reserve(self) -> None:
         """Find out whether there is memory to add up."""
         self.shards.reserve(self._accumulate_in)
+        if self._sent is None:
+            device = self.shards.ranks.device()
+            self._sent = torch.empty(2, dtype=torch.float64, device=device)
 
     def plain(self) -> list[bool]:
         """Return which members every rank holds whole at all times."""
@@ -239,34 +245,51 @@ class ShardedBuffers(Buffers):
         """Return the gradients there are now; of shards, this rank's part."""
         return [local(g) for g in super().gradients()]
 
-    def norm(self, order: float = 2.0) -> float:
-        """Return the norm of all shards of all ranks (talks, and syncs)."""
+    def norm(self) -> float:
+        """Return the norm of the gradients of all ranks (talks, and syncs)."""
+        cut, rest = self._parts()
+        here, problem = 0.0, None
+        try:
+            here = math.hypot(*grads.to_host(grads.folded(grads.norms(cut))))
+            if not math.isfinite(here):
+                here = grads.exact_norm(cut)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            # The others are on their way to this sum, and are told by it.
+            problem = error
+        squared, short = self._over_ranks(here * here, float(problem is not None))
+        if short:
+            told = problem or PeerOutOfMemoryError("another rank ran out of memory at the close")
+            mark(told)
+            raise told
+        squared /= self.shards.replicas()
+        return math.hypot(squared**0.5, *grads.to_host(grads.folded(grads.norms(rest))))
+
+    def _parts(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Return this rank's parts of gradients, and gradients that every rank has whole."""
         flags = [record is not None for record in self._records]
         pairs = list(zip(self.own, flags, strict=True))
         cut = [local(p.grad) for p, is_cut in pairs if is_cut and p.grad is not None]
         rest = [p.grad for p, is_cut in pairs if not is_cut and p.grad is not None]
-        if order == math.inf:
-            return max(self._over_ranks(grads.largest_element(cut)), grads.largest_element(rest))
-        here = math.hypot(*grads.to_host(grads.folded(grads.norms(cut))))
-        if not math.isfinite(here):
-            here = grads.exact_norm(cut)
-        squared = self._over_ranks(here, is_sum=True) / self.shards.replicas()
-        return math.hypot(squared**0.5, *grads.to_host(grads.folded(grads.norms(rest))))
+        return cut, rest
 
-    def _over_ranks(self, number: float, *, is_sum: bool = False) -> float:
+    def _over_ranks(self, *numbers: float) -> list[float]:
+        """Add up two numbers over all ranks."""
         import torch.distributed as dist  # noqa: PLC0415 -- in use already
 
-        ranks = self.shards.ranks
-        # What is not finite on one rank must be so on all: a maximum may lose a NaN.
-        number = (number * number if is_sum else number) if math.isfinite(number) else math.inf
-        sent = torch.tensor([number], dtype=torch.float64, device=ranks.device())
-        op = dist.ReduceOp.SUM if is_sum else dist.ReduceOp.MAX
-        dist.all_reduce(sent, op=op, group=ranks.group)
-        return float(sent)
+        sent = self._sent
+        assert sent is not None  # noqa: S101 -- made before the ranks agreed on the close
+        for index, number in enumerate(numbers):
+            sent[index] = number
+        dist.all_reduce(sent, group=self.shards.ranks.group)
+        return list(map(float, sent.tolist()))
 
     def largest_element(self) -> float:
-        """Return the largest absolute value in the gradients of all ranks (talks, and syncs)."""
-        return self.norm(math.inf)
+        """Return a bound of the elements of all ranks, not finite if one is not (talks, syncs)."""
+        cut, rest = self._parts()
+        here = grads.largest_element([*cut, *rest])
+        return self._over_ranks(here, 0.0)[0]
 
     def close(self, *, keep: bool) -> None:
         """Let go of gradients, of whole parameters and of shards."""

@@ -17,6 +17,7 @@ from instep.engine import gradients as grads
 from instep.engine.close import act, one_factor, remember_references, terms_of
 from instep.engine.memory import is_out_of_memory
 from instep.engine.ranks.exchange import Exchange
+from instep.engine.ranks.gathering import describe, representations_of_all
 from instep.engine.ranks.headers import (
     Kind,
     PeerOutOfMemoryError,
@@ -28,7 +29,9 @@ from instep.engine.ranks.headers import (
     pack_flags,
     require_agreement,
     require_same_close,
+    totals,
 )
+from instep.engine.ranks.ready import Ready
 from instep.engine.ranks.reduction import Reduction, add_sparse, places_of
 from instep.engine.ranks.sharded import ShardedBuffers
 from instep.engine.ranks.wrapped import Quiet
@@ -39,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from torch import Tensor, nn
-    from torch.optim import Optimizer
 
     from instep.engine.arithmetic import TermTotal
     from instep.engine.careful import CarefulStep
@@ -148,6 +150,7 @@ class Together:
 
         Gathering needs every rank, so that it is asked first whether all are there.
         """
+        self._exchange.prepare()
         self._quiet.begin()
         if self.shards is not None and not self.shards.is_begun:
             self.shards.reserve_whole()
@@ -225,12 +228,9 @@ class Together:
             lane.micro_batches = verdict.micro_batches
             return act(lane, held, verdict.terms, factor=factor, raw_norm=raw_norm)
         except RuntimeError as error:
-            stepping = lane.stepping
-            if is_out_of_memory(error) and isinstance(stepping, Ready) and not stepping.has_asked:
-                with contextlib.suppress(PeerOutOfMemoryError):
-                    stepping.ask(out_of_memory=True)
-                mark(error)
-            if not held_any(verdict) and isinstance(error, WindowError):
+            if is_out_of_memory(error) and isinstance(lane.stepping, Ready):
+                lane.stepping.say_so(error)
+            if not any(verdict.holders) and isinstance(error, WindowError):
                 mark(error)
             raise
 
@@ -329,49 +329,45 @@ class Together:
         found = math.hypot(*grads.to_host(grads.folded(grads.norms(held))))
         return found if math.isfinite(found) else grads.exact_norm(held)
 
+    # -- two passes ------------------------------------------------------------------------------
+
+    def gather(self, own: Sequence[Tensor], lane: Lane, *, summed: bool) -> list[Tensor]:
+        """Return the representations of all ranks' samples, attached to the graph of this rank's.
+
+        Every rank comes here, also one without samples.
+        """
+        what = "the gathering of representations"
+        heard = self._round(Said(Kind.SHAPES, shapes=describe(own)), what)
+        device = lane.buffers.members[0].device
+        with self._exchange.waiting(what):
+            return representations_of_all(
+                own,
+                heard,
+                rank=self.ranks.rank,
+                group=self.ranks.group,
+                device=device,
+                summed=summed,
+            )
+
+    def add_counts(self, own: Mapping[str, float]) -> dict[str, float]:
+        """Return the counts of all ranks; every rank comes here, also one that has none."""
+        terms = {name: Share(0.0, 0.0, count, 1.0) for name, count in own.items()}
+        heard = self._round(Said(Kind.COUNTS, terms=terms), "the counts of a loss")
+        return {name: total.items for name, total in totals(heard).items()}
+
     # -- replays ---------------------------------------------------------------------------------
 
     def ready(self, step: CarefulStep) -> Ready:
         """Let an update begin only when every rank has the memory for it."""
-        return Ready(self, step)
+        return Ready(self.agree_on_memory, step)
 
-    def agree_on_memory(self, *, out_of_memory: bool) -> None:
+    def agree_on_memory(self, out_of_memory: bool) -> None:  # noqa: FBT001 -- a callback
         """Say whether this rank can begin its update; raise if one cannot."""
         said = Said(Kind.READY, out_of_memory=out_of_memory, can_retry=True)
         heard = self._heard(said, "the start of an update")
         require_agreement(heard, "the start of an update")
         self.is_in_step = True
         require_same_close(heard, "")
-
-
-class Ready:
-    """An optimizer's step that begins on all ranks or on none."""
-
-    def __init__(self, together: Together, step: CarefulStep) -> None:
-        self._together = together
-        self._step = step
-        self.has_asked = False
-
-    def ask(self, *, out_of_memory: bool) -> None:
-        """Agree with the others; raise if one of them has no memory."""
-        try:
-            self._together.agree_on_memory(out_of_memory=out_of_memory)
-        except BaseException as error:
-            self.has_asked = is_agreed(error)
-            raise
-        self.has_asked = True
-
-    def __call__(self, optimizers: Sequence[Optimizer]) -> None:
-        """Agree, then step."""
-        self.ask(out_of_memory=False)
-        # The others update now: from here on, this rank cannot go back alone.
-        self._step.has_begun = True
-        self._step(optimizers)
-
-
-def held_any(verdict: Verdict) -> bool:
-    """Whether there is a gradient on any rank."""
-    return any(verdict.holders)
 
 
 def _shares(reading: Reading, held: list[Tensor]) -> dict[str, Share]:
@@ -385,6 +381,3 @@ def _shares(reading: Reading, held: list[Tensor]) -> dict[str, Share]:
         )
         for name, term in found.items()
     }
-
-
-__all__ = ["PeerOutOfMemoryError", "Together"]

@@ -1,0 +1,210 @@
+"""Data for several processes: every sample on exactly one rank, none twice and none left out.
+
+`torch.utils.data.DistributedSampler` repeats samples, or drops some, until all ranks have the same
+number. Windows need no such thing: ranks may have different numbers of batches and of items.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import sys
+from collections.abc import Iterable, Iterator, Sized
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    Sampler,
+    SequentialSampler,
+)
+
+from instep.engine import rng
+from instep.errors import SetupError
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+
+def shard(
+    loader: Iterable[Any],
+    *,
+    seed: int = 0,
+    rank: int | None = None,
+    world: int | None = None,
+    group: ProcessGroup | None = None,
+) -> Iterable[Any]:
+    """Return a loader of this rank's samples: each sample is on one rank, whatever their number.
+
+    For a `DataLoader` a new one with the same dataset, batch size, workers and collation; ranks
+    take turns sample by sample, or batch by batch where it has a batch sampler of its own. Shuffled
+    orders are the same on all ranks, from `seed`, and new in every epoch. Of an `IterableDataset`
+    and of any other iterable, each rank draws everything and keeps its own: it has to come in the
+    same order everywhere.
+
+    rank, world: this rank and how many there are, if not those of the process group.
+
+    >>> import torch
+    >>> loader = torch.utils.data.DataLoader(range(7), batch_size=2)
+    >>> [batch.tolist() for batch in shard(loader, rank=0, world=2)]
+    [[0, 2], [4, 6]]
+    >>> [batch.tolist() for batch in shard(loader, rank=1, world=2)]
+    [[1, 3], [5]]
+    """
+    turn = _turn_of(rank, world, group)
+    if not isinstance(loader, DataLoader):
+        return _Every(loader, turn)
+    _refuse_sharded(loader)
+    options: dict[str, Any] = {
+        name: getattr(loader, name) for name in _OPTIONS if hasattr(loader, name)
+    }
+    if not options["num_workers"]:
+        options["multiprocessing_context"] = None
+    if isinstance(loader.dataset, IterableDataset):
+        stream = _Stream(loader.dataset, turn)
+        return DataLoader(stream, loader.batch_size, drop_last=loader.drop_last, **options)
+    batches = loader.batch_sampler
+    if batches is not None and (loader.batch_size is None or type(batches) is not BatchSampler):
+        return DataLoader(loader.dataset, batch_sampler=_Turns(batches, turn, seed), **options)
+    return DataLoader(
+        loader.dataset,
+        loader.batch_size,
+        sampler=_Turns(loader.sampler, turn, seed),
+        drop_last=loader.drop_last,
+        **options,
+    )
+
+
+# What a DataLoader was told, besides which samples to draw.
+_OPTIONS = (
+    "num_workers",
+    "collate_fn",
+    "pin_memory",
+    "timeout",
+    "worker_init_fn",
+    "multiprocessing_context",
+    "generator",
+    "prefetch_factor",
+    "persistent_workers",
+    "in_order",
+)
+
+_Turn = tuple[int, int]
+"""The number of this rank, and of all."""
+
+
+class _Turns(Sampler[Any]):
+    """Every so many of what another sampler yields, in an order that all ranks agree on."""
+
+    def __init__(self, sampler: Iterable[Any], turn: _Turn, seed: int) -> None:
+        self._sampler, self._turn = sampler, turn
+        # Where a saved position looks for what a new epoch depends on.
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __iter__(self) -> Iterator[Any]:
+        rank, world = self._turn
+        epoch = int(torch.randint(2**62, (), generator=self.generator))
+        if type(self._sampler) is SequentialSampler:
+            yield from range(rank, len(self._sampler), world)
+            return
+        with _drawing_from(epoch, self._sampler):
+            drawn = list(self._sampler)
+        yield from drawn[rank::world]
+
+    def __len__(self) -> int:
+        return _length(self._sampler, self._turn)
+
+
+class _Stream(IterableDataset[Any]):
+    """Every so many of what a dataset yields; its workers share it as they did before."""
+
+    def __init__(self, dataset: IterableDataset[Any], turn: _Turn) -> None:
+        self._dataset, self._turn = dataset, turn
+
+    def __iter__(self) -> Iterator[Any]:
+        rank, world = self._turn
+        return itertools.islice(self._dataset, rank, None, world)
+
+    def __len__(self) -> int:
+        return _length(self._dataset, self._turn)
+
+
+class _Every:
+    """Every so many of what an iterable yields."""
+
+    def __init__(self, items: Iterable[Any], turn: _Turn) -> None:
+        self._items, self._turn = items, turn
+
+    def __iter__(self) -> Iterator[Any]:
+        rank, world = self._turn
+        return itertools.islice(self._items, rank, None, world)
+
+    def __len__(self) -> int:
+        return _length(self._items, self._turn)
+
+
+def _length(items: Iterable[Any], turn: _Turn) -> int:
+    if not isinstance(items, Sized):
+        message = f"{type(items).__name__} has no length, so its part has none"
+        raise TypeError(message)
+    return len(range(turn[0], len(items), turn[1]))
+
+
+@contextlib.contextmanager
+def _drawing_from(seed: int, sampler: object) -> Iterator[None]:
+    """Let a sampler draw the same numbers on every rank; all generators are as before then."""
+    before = rng.full_state()
+    places = (sampler, getattr(sampler, "sampler", None))
+    found = [getattr(place, "generator", None) for place in places]
+    own = [(g, g.get_state()) for g in found if isinstance(g, torch.Generator)]
+    try:
+        torch.default_generator.manual_seed(seed)
+        random.seed(seed)
+        numpy = sys.modules.get("numpy")
+        if numpy is not None:
+            numpy.random.seed(seed % 2**32)
+        for generator, _ in own:
+            generator.manual_seed(seed)
+        yield
+    finally:
+        rng.restore(before)
+        for generator, state in own:
+            generator.set_state(state)
+
+
+def _turn_of(rank: int | None, world: int | None, group: ProcessGroup | None) -> _Turn:
+    import torch.distributed as dist  # noqa: PLC0415 -- only where it is asked for
+
+    if (rank is None) != (world is None):
+        raise SetupError(
+            "shard() was given one of rank and world.",
+            why="which samples are this rank's depends on both.",
+            fix="pass both, or none: they are then those of the process group.",
+            more="ranks",
+        )
+    if rank is None or world is None:
+        running = dist.is_available() and dist.is_initialized()
+        rank, world = (dist.get_rank(group), dist.get_world_size(group)) if running else (0, 1)
+    if not 0 <= rank < world:
+        raise SetupError(
+            f"rank is {rank}, of {world}.",
+            why="ranks are counted from 0.",
+            fix="pass the number of this process in its group; leave group out if it is not in it.",
+            more="ranks",
+        )
+    return rank, world
+
+
+def _refuse_sharded(loader: DataLoader[Any]) -> None:
+    batches = loader.batch_sampler
+    for sampler in (loader.sampler, batches, getattr(batches, "sampler", None)):
+        if isinstance(sampler, torch.utils.data.DistributedSampler | _Turns):
+            raise SetupError(
+                f"the loader has a {type(sampler).__name__.lstrip('_')} already.",
+                why="its samples are those of one rank, so that the others' would be missing.",
+                fix="pass a loader of all samples: shuffle=True instead of a DistributedSampler.",
+                more="ranks",
+            )

@@ -1,0 +1,147 @@
+"""Losses that couple the samples of all ranks, exact in two passes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import instep
+from tests.distributed.crew import RankError
+from tests.distributed.kit import EXACT, dealt, error, spread, told, values
+from tests.engine.kit import mlp
+
+SIZES = [[5], [8], [0]]
+
+
+def info_nce(found):
+    images, texts = (F.normalize(found[name], dim=1) for name in ("image", "text"))
+    logits = images @ texts.t() / 0.1
+    targets = torch.arange(len(logits))
+    return (F.cross_entropy(logits, targets) + F.cross_entropy(logits.t(), targets)) / 2
+
+
+def contrast(rank, world, kind, split):
+    plain = [mlp(0), mlp(1)]
+    image, text = [spread(model, kind) for model in plain]
+    parameters = [*image.parameters(), *text.parameters()]
+    stepper = instep.Stepper([image, text], torch.optim.SGD(parameters, lr=0.1), clip_norm=0.05)
+    seen = []
+
+    def loss_of(found, batch):
+        seen.append(len(found["image"]))
+        return info_nce(found), len(found["image"])
+
+    update = stepper.step(
+        dealt(SIZES)[rank][0],
+        loss_of,
+        encode={"image": lambda b: image(b[0]), "text": lambda b: text(b[0].flip(1))},
+        split=split,
+        gather=True,
+    )
+    return [values(model) for model in plain], told([update]), seen
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+@pytest.mark.parametrize("split", [3, None])
+def test_the_loss_sees_the_samples_of_all_ranks_and_counts_once(three, kind, split):
+    found = three.run(contrast, kind, split)
+    image, text = mlp(0), mlp(1)
+    parameters = [*image.parameters(), *text.parameters()]
+    x = torch.cat([x for mine in dealt(SIZES) for x, _ in mine])
+    loss = info_nce({"image": image(x), "text": text(x.flip(1))})
+    loss.backward()
+    nn.utils.clip_grad_norm_(parameters, 0.05)
+    torch.optim.SGD(parameters, lr=0.1).step()
+    for rank, (numbers, updates, seen) in enumerate(found):
+        for mine, whole, start in zip(numbers, (image, text), (mlp(0), mlp(1)), strict=True):
+            assert error(mine, whole, start) < EXACT
+        assert updates == found[0][1]
+        assert updates[0][1] == pytest.approx(loss.item(), rel=1e-13)
+        assert updates[0][2] == 13
+        # Without samples there is nothing to cut, and nothing of its own to backpropagate.
+        assert seen == ([] if rank == 2 and split else [13])
+
+
+def pooled(rank, world, kind):
+    """A mean over all samples before the loss, and labels that travel along."""
+    plain = mlp()
+    model = spread(plain, kind)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    update = stepper.step(
+        dealt(SIZES)[rank][0],
+        lambda found, batch: ((found["sum"] / found["count"]).square().sum(), 1),
+        encode=lambda b: {"sum": model(b[0]).sum(0), "count": torch.tensor(float(len(b[1])))},
+        combine="sum",
+        split=2,
+        gather=True,
+    )
+    return values(plain), told([update])
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_sums_go_over_all_ranks(three, kind):
+    found = three.run(pooled, kind)
+    expected = mlp()
+    x = torch.cat([x for mine in dealt(SIZES) for x, _ in mine])
+    expected(x).mean(0).square().sum().backward()
+    torch.optim.SGD(expected.parameters(), lr=0.1).step()
+    for numbers, updates in found:
+        assert error(numbers, expected) < EXACT
+        assert updates == found[0][1]
+
+
+def each_by_itself(rank, world, kind):
+    """Two terms with counts of their own, on the representations of each rank."""
+    plain = mlp()
+    model = spread(plain, kind)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    update = stepper.step(
+        dealt(SIZES)[rank][0],
+        terms_of,
+        encode=lambda b: model(b[0]),
+        split=2,
+    )
+    return values(plain), update.losses
+
+
+def terms_of(found, batch):
+    kept = batch[1] != 0
+    return {
+        "spread": (found.var(), 1),
+        "class": (F.cross_entropy(found[kept], batch[1][kept]), int(kept.sum())),
+    }
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_without_gathering_each_rank_has_a_loss_of_its_own(three, kind):
+    found = three.run(each_by_itself, kind)
+    expected = mlp()
+    results = [terms_of(expected(mine[0][0]), mine[0]) for mine in dealt(SIZES)[:2]]
+    total = 0.0
+    for name in ("spread", "class"):
+        items = sum(result[name][1] for result in results)
+        total = total + sum(result[name][0] * result[name][1] for result in results) / items
+    total.backward()
+    torch.optim.SGD(expected.parameters(), lr=0.1).step()
+    for numbers, losses in found:
+        assert error(numbers, expected) < EXACT
+        assert losses == found[0][1]
+
+
+def unlike(rank, world):
+    model = spread(mlp(outputs=3), "ddp")
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    stepper.step(
+        dealt(SIZES)[rank][0],
+        lambda found, batch: found.square().mean(),
+        encode=lambda b: model(b[0])[:, : 1 + rank],
+        gather=True,
+    )
+
+
+def test_representations_that_do_not_fit_are_refused_everywhere(two):
+    with pytest.raises(RankError) as caught:
+        two.run(unlike)
+    assert all("rank 1 has representations" in text for text in caught.value.errors)

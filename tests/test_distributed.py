@@ -1,0 +1,216 @@
+"""Every sample is on exactly one rank, in any number of epochs."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    WeightedRandomSampler,
+)
+
+import instep
+from instep.distributed import shard
+from instep.engine.feed import Feed
+from instep.errors import SetupError
+
+
+def drawn(loader):
+    return [batch.tolist() for batch in loader]
+
+
+def flat(batches):
+    return list(itertools.chain.from_iterable(batches))
+
+
+@given(
+    samples=st.integers(0, 40),
+    world=st.integers(1, 7),
+    size=st.integers(1, 5),
+    shuffle=st.booleans(),
+)
+def test_no_sample_is_missing_or_twice(samples, world, size, shuffle):
+    # An empty dataset cannot be shuffled, in torch.
+    shuffle = shuffle and samples > 0
+    loaders = [
+        shard(DataLoader(range(samples), size, shuffle=shuffle), rank=rank, world=world)
+        for rank in range(world)
+    ]
+    epochs = []
+    for _ in range(2):
+        found = [drawn(loader) for loader in loaders]
+        assert sorted(flat(flat(found))) == list(range(samples))
+        assert [len(batches) for batches in found] == [len(loader) for loader in loaders]
+        assert max(map(len, found)) - min(map(len, found)) <= 1
+        # Together, the n-th batches of the ranks are the n-th batch of one process.
+        epochs.append(
+            [x for turn in itertools.zip_longest(*map(flat, found)) for x in turn if x is not None]
+        )
+    assert shuffle or epochs[0] == list(range(samples))
+    if shuffle and samples > 10:
+        assert epochs[0] != epochs[1] != list(range(samples))
+
+
+class Odd(Sampler):
+    """A sampler that draws from whatever it likes."""
+
+    def __iter__(self):
+        order = np.random.permutation(9).tolist()
+        random.shuffle(order)
+        return iter(torch.tensor(order)[torch.randperm(9)].tolist())
+
+    def __len__(self):
+        return 9
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: DataLoader(range(9), 2, sampler=Odd()),
+        lambda: DataLoader(range(9), 2, sampler=RandomSampler(range(9))),
+        lambda: DataLoader(range(9), 2, shuffle=True, generator=torch.Generator()),
+        lambda: DataLoader(range(9), batch_sampler=BatchSampler(Odd(), 2, drop_last=False)),
+        lambda: DataLoader(range(9), batch_size=None, sampler=Odd()),
+    ],
+)
+def test_orders_are_the_same_on_all_ranks_and_cost_no_random_numbers(make):
+    loaders = []
+    for rank in range(3):
+        # Ranks have random states of their own.
+        torch.manual_seed(rank)
+        random.seed(rank)
+        np.random.seed(rank)
+        before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()
+        loader = make()
+        own = loader.generator
+        state = None if own is None else own.seed() and own.get_state()
+        sharded = shard(loader, rank=rank, world=3, seed=5)
+        loaders.append(sharded)
+        iter(sharded.batch_sampler or sharded.sampler)
+        list(sharded.batch_sampler or sharded.sampler)
+        assert torch.equal(torch.get_rng_state(), before[0])
+        assert random.getstate() == before[1]
+        assert (np.random.get_state()[1] == before[2]).all()
+        assert own is None or torch.equal(own.get_state(), state)
+    everything = [x for loader in loaders for x in loader]
+    numbers = [n for x in everything for n in (x.tolist() if isinstance(x, torch.Tensor) else [x])]
+    assert sorted(numbers) == list(range(9))
+
+
+def test_the_seed_chooses_the_order():
+    one, same, other = (
+        drawn(shard(DataLoader(range(50), 5, shuffle=True), rank=0, world=2, seed=seed))
+        for seed in (1, 1, 2)
+    )
+    assert one == same != other
+
+
+def test_samples_with_replacement_are_dealt_like_others():
+    weights = [0.0, 1.0, 1.0]
+    loaders = [
+        shard(
+            DataLoader(range(3), 2, sampler=WeightedRandomSampler(weights, 7)),
+            rank=rank,
+            world=2,
+        )
+        for rank in range(2)
+    ]
+    found = [flat(drawn(loader)) for loader in loaders]
+    assert [len(each) for each in found] == [4, 3]
+    assert set(flat(found)) == {1, 2}
+
+
+def doubled(batch):
+    return torch.tensor(batch) * 2
+
+
+def test_everything_else_of_the_loader_stays():
+    generator = torch.Generator()
+    loader = DataLoader(
+        range(10),
+        batch_size=3,
+        drop_last=True,
+        collate_fn=doubled,
+        num_workers=2,
+        prefetch_factor=3,
+        persistent_workers=True,
+        generator=generator,
+        timeout=20,
+    )
+    sharded = shard(loader, rank=1, world=2)
+    assert sharded.batch_size == 3
+    assert sharded.drop_last
+    assert sharded.num_workers == 2
+    assert sharded.prefetch_factor == 3
+    assert sharded.persistent_workers
+    assert sharded.generator is generator
+    assert sharded.timeout == 20
+    assert drawn(sharded) == [[2, 6, 10]]
+
+
+class Numbers(IterableDataset):
+    """Numbers, which its workers share."""
+
+    def __iter__(self):
+        info = torch.utils.data.get_worker_info()
+        first, step = (0, 1) if info is None else (info.id, info.num_workers)
+        return iter(range(first, 11, step))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_streams_are_strided(workers):
+    loaders = [
+        shard(DataLoader(Numbers(), 2, num_workers=workers), rank=rank, world=3)
+        for rank in range(3)
+    ]
+    found = [flat(drawn(loader)) for loader in loaders]
+    assert sorted(flat(found)) == list(range(11))
+    if not workers:
+        assert found[1] == [1, 4, 7, 10]
+    with pytest.raises(TypeError, match="has no length"):
+        len(loaders[0])
+
+
+def test_any_iterable():
+    assert list(shard([10, 11, 12], rank=1, world=2)) == [11]
+    assert len(shard([10, 11, 12], rank=0, world=2)) == 2
+    assert list(instep.distributed.shard([10, 11])) == [10, 11]
+
+
+def test_a_saved_position_finds_the_epoch_again():
+    def make():
+        return shard(DataLoader(range(20), 2, shuffle=True), rank=1, world=2)
+
+    loader = make()
+    drawn(loader)
+    feed = Feed(loader)
+    first = [feed.take() for _ in range(2)]
+    feed.finish()
+    position = feed.position()
+    rest = [feed.take() for _ in range(2)]
+    again = Feed(make(), position)
+    assert [again.take().tolist() for _ in range(3)] == [x.tolist() for x in [first[1], *rest]]
+
+
+def test_what_cannot_be_right_is_refused():
+    loader = DataLoader(range(4), 2)
+    with pytest.raises(SetupError, match="one of rank and world"):
+        shard(loader, rank=1)
+    with pytest.raises(SetupError, match="rank is 2, of 2"):
+        shard(loader, rank=2, world=2)
+    sampler = DistributedSampler(range(4), num_replicas=2, rank=0)
+    with pytest.raises(SetupError, match="has a DistributedSampler already"):
+        shard(DataLoader(range(4), 2, sampler=sampler), rank=0, world=2)
+    with pytest.raises(SetupError, match="already"):
+        shard(shard(loader, rank=0, world=2), rank=0, world=2)
