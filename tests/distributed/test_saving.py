@@ -216,6 +216,50 @@ def test_another_number_of_ranks_inside_an_epoch_is_refused(two, three, tmp_path
         Alone().stepper.load(tmp_path)
 
 
+class Numbered(torch.utils.data.Dataset):
+    """Samples that know their numbers."""
+
+    def __len__(self):
+        return 23
+
+    def __getitem__(self, index):
+        generator = torch.Generator().manual_seed(index)
+        return index, torch.randn(5, generator=generator, dtype=torch.float64), index % 3
+
+
+def numbered(rank, world, path, stop, epochs):
+    """Train on a sharded loader, and return the numbers of the samples of each epoch."""
+    model = spread(mlp(rank), "ddp") if world > 1 else mlp()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    loader = torch.utils.data.DataLoader(Numbered(), batch_size=2, shuffle=True)
+    loader = instep.distributed.shard(loader)
+    seen = [[] for _ in range(epochs)]
+    if Path(path).exists():
+        stepper.load(path)
+    for epoch in stepper.epochs(epochs):
+        for window in stepper.windows(loader, size=2):
+            for index, x, y in window:
+                window.backward(mean_loss(model, x, y), items=len(y))
+                seen[epoch] += index.tolist()
+            if window.index == stop:
+                stepper.save(path)
+                return seen
+    return seen
+
+
+@pytest.mark.parametrize("stop", [0, 1, 2, 3])
+def test_another_number_of_ranks_goes_on_inside_an_epoch(two, three, tmp_path, stop):
+    """2 ranks, then 3, then one process, then 2 again: every sample is in every epoch once."""
+    path = str(tmp_path / "run")
+    parts = two.run(numbered, path, stop, 2)
+    if stop < 2:
+        parts += three.run(numbered, path, stop + 1, 2)
+    parts.append(numbered(0, 1, path, 4 + (stop > 1), 2))
+    parts += two.run(numbered, path, None, 2)
+    for epoch in range(2):
+        assert sorted(index for part in parts for index in part[epoch]) == list(range(23))
+
+
 def narrower(rank, world, path):
     model = spread(mlp(inputs=4), "ddp")
     stepper = instep.Stepper(model, torch.optim.AdamW(model.parameters()))

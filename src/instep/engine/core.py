@@ -136,6 +136,11 @@ class Core:
         for lane in self.lanes.values():
             lane.rescale(ratio)
 
+    def between_micro_batches(self, *, is_last: bool) -> None:
+        """Tell whoever saves that the run can be continued from here; after the last, it closes."""
+        if self.autosave is not None and not is_last:
+            self.autosave.at_safe_point(between_windows=False)
+
     def complain_if_empty(self, updates: Iterable[Update]) -> None:
         """Raise for an empty window, if the user asked for it."""
         if self.raise_if_empty and any(update.skipped == "empty" for update in updates):

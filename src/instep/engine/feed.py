@@ -47,6 +47,10 @@ class Position:
     """Whether the epoch began with workers that had served an epoch before."""
     loader: Any = None
     """The state of the loader itself, before the first batch that was not done; if it was asked."""
+    begins_at: int = 0
+    """How much of the epoch was done before its loop began, where other ranks had begun it."""
+    turns: dict[str, int] | None = None
+    """How the ranks take turns, if the loader was made by `instep.distributed.shard`."""
 
 
 class _Mark(NamedTuple):
@@ -80,6 +84,14 @@ class Feed:
             self._match_workers(loader, is_reused=position.is_reused)
         if self._owner is not None and position is not None:
             self._owner.load_state_dict(position.loader)
+        self._dealer = _dealer_of(loader)
+        self._per_batch = _units_per_batch(loader, self._dealer)
+        self._begins_at = 0 if position is None else position.begins_at
+        self._is_over = False
+        if self._begins_at:
+            if self._dealer is None:
+                raise _other_loader("it was made by instep.distributed.shard, this one was not.")
+            self._dealer.begins_at = self._begins_at
         self._batches: Iterator[Any] = iter(loader)
         # Batches waiting, each with the random state before it was drawn.
         self._ahead: deque[tuple[Any, Any]] = deque()
@@ -131,13 +143,15 @@ class Feed:
 
     def _next(self, before: Any) -> Any:
         try:
-            return next(self._batches, END)
+            batch = next(self._batches, END)
+            self._is_over = batch is END
         except Exception:
             # Nothing was drawn: a resumed run tries again, with the same random numbers.
             rng.restore(_random_of(before))
             if self.on_failure is not None:
                 self.on_failure()
             raise
+        return batch
 
     def draw_ahead(self, batches: int) -> bool:
         """Draw until so many wait, or the loader ends; return whether any waits."""
@@ -195,7 +209,29 @@ class Feed:
             self._generators,
             self._is_reused,
             state,
+            self._begins_at,
+            self._turns(),
         )
+
+    def _turns(self) -> dict[str, int] | None:
+        if self._dealer is None or self._owner is not None:
+            return None
+        return {
+            "world": self._dealer.world,
+            "per_batch": self._per_batch,
+            "is_over": int(self._is_over),
+        }
+
+
+def _dealer_of(loader: Any) -> Any:
+    """Return what deals out a loader's samples or batches to ranks, if anything does."""
+    places = (loader, getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None))
+    return next((place for place in places if hasattr(place, "begins_at")), None)
+
+
+def _units_per_batch(loader: Any, dealer: Any) -> int:
+    deals_samples = dealer is not None and dealer is getattr(loader, "sampler", None)
+    return int(loader.batch_size) if deals_samples else 1
 
 
 def _random_of(mark: Any) -> rng.RandomState:

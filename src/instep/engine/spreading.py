@@ -95,18 +95,44 @@ def dealt(states: Sequence[dict[str, Any]], rank: int, world: int) -> dict[str, 
             world,
             "it was saved in the middle of a window, of which each rank has a part of its own",
         )
-    if any(state["place"] is not None for state in states):
-        raise _not_here(
-            len(states),
-            world,
-            "it was saved in the middle of an epoch, whose rest would be dealt out otherwise",
-        )
     state = copy.deepcopy(states[min(rank, len(states) - 1)])
+    if any(each["place"] is not None for each in states):
+        done = _done_together(states)
+        if done is None:
+            raise _not_here(
+                len(states),
+                world,
+                "it was saved in the middle of an epoch, and nothing is known of how its samples "
+                "were dealt out",
+            )
+        state["place"]["position"].update(skip=0, redraw=[], begins_at=done)
     if rank >= len(states):
         # Ranks that were not there draw numbers of their own.
-        torch.manual_seed(int(state["random"]["cpu"].to(torch.int64).sum()) * world + rank)
-        state["random"]["cpu"] = torch.get_rng_state()
+        seed = int(state["random"]["cpu"].to(torch.int64).sum()) * world + rank
+        own = {"cpu": torch.Generator().manual_seed(seed).get_state()}
+        state["random"] = own
+        if state["place"] is not None:
+            state["place"]["position"]["random"] = own
     return state
+
+
+def _done_together(states: Sequence[dict[str, Any]]) -> int | None:
+    """Return how many samples of the epoch all ranks have done, the first ones of its order.
+
+    They took turns, so that ranks which have done equally many batches have done the first ones
+    together. Who has done fewer has no more.
+    """
+    places = [state["place"] for state in states]
+    positions = [None if place is None else place["position"] for place in places]
+    known = [p for p in positions if p is not None and p.get("turns") is not None]
+    if len(known) != len(states) or any(p["turns"]["world"] != len(states) for p in known):
+        return None
+    furthest = max(known, key=lambda position: int(position["skip"]))
+    behind = [p for p in known if p["skip"] != furthest["skip"]]
+    if not all(p["turns"]["is_over"] for p in behind):
+        return None
+    per_batch = furthest["turns"]["per_batch"]
+    return int(furthest["begins_at"] + furthest["skip"] * per_batch * len(states))
 
 
 def _not_here(saved: int, world: int, why: str) -> StateError:
@@ -114,6 +140,7 @@ def _not_here(saved: int, world: int, why: str) -> StateError:
         f"this checkpoint of {saved} {'ranks' if saved > 1 else 'process'} cannot go on "
         f"with {world}.",
         why=f"{why}. Nothing was loaded.",
-        fix=f"go on with {saved}, or save at the end of an epoch.",
+        fix=f"go on with {saved}, or save at the end of an epoch; between windows of a loader that "
+        "instep.distributed.shard(loader) made, any number can go on.",
         more="checkpoint",
     )

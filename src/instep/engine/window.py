@@ -124,8 +124,7 @@ class Window:
         if self._state is State.OPEN and self._only is None:
             self._close_lanes([lane for lane in self.lanes if lane.is_open and self._is_due(lane)])
             self._core.settle()
-        if self._core.autosave is not None and self.taken < self._frame:
-            self._core.autosave.at_safe_point(between_windows=False)
+        self._core.between_micro_batches(is_last=self.taken >= self._frame)
 
     def open_lane(self, lane: Lane) -> None:
         """Begin a lane's next window inside this one, with its counts if they are known ahead."""
