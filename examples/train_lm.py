@@ -1,7 +1,8 @@
 """How do I train a language model that may be killed at any moment and loses nothing?
 
-    python -m examples.train_lm --save out/lm.ckpt     # one process
-    python -m examples.train_lm --save out/lm.ckpt     # killed? the same command goes on
+    python -m examples.train_lm --save out/lm.ckpt                       # one process
+    torchrun --nproc-per-node 2 -m examples.train_lm --save out/lm       # several
+    python -m examples.train_lm --save out/lm.ckpt                       # killed? the same again
 
 A small GPT reads Python's own help texts, byte by byte. Lines are of any length, so that each
 micro-batch holds another number of bytes; a window is the mean over its bytes, not over its
@@ -12,6 +13,7 @@ was killed on its way.
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import sys
 from collections.abc import Sequence
@@ -20,13 +22,16 @@ from pydoc_data.topics import topics
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LinearLR
 from torch.utils.data import DataLoader
 
 import instep
+from instep.distributed import shard
 
 CONTEXT = 64
 IGNORED = -100
@@ -99,29 +104,44 @@ def digest_of(model: nn.Module) -> str:
     return hashed.hexdigest()[:16]
 
 
-def main(arguments: Sequence[str] = ()) -> None:
-    options = parser().parse_args(arguments)
+def train(options: argparse.Namespace) -> None:
     torch.manual_seed(0)
     model = LanguageModel(options.width)
+    spread = DistributedDataParallel(model) if dist.is_initialized() else model
     optimizer = AdamW(model.parameters(), lr=4e-3)
     scheduler = LinearLR(optimizer, 1.0, 0.1, total_iters=200)
+    lines: Any = lines_of_text(options.lines)
     loader: DataLoader[Any] = DataLoader(
-        lines_of_text(options.lines),  # type: ignore[arg-type]
-        batch_size=8,
-        shuffle=True,
-        collate_fn=padded,
-        num_workers=options.workers,
+        lines, batch_size=8, shuffle=True, collate_fn=padded, num_workers=options.workers
     )
-    stepper = instep.Stepper(model, optimizer, scheduler=scheduler, clip_norm=1.0)
+    mine = shard(loader)  # every line on one of the processes; all, if alone
+    stepper = instep.Stepper(spread, optimizer, scheduler=scheduler, clip_norm=1.0)
     with stepper.autosave(options.save, every=options.every) if options.save else nullcontext():
         for epoch in stepper.epochs(options.epochs):
-            for window in stepper.windows(loader, size=4):
+            for window in stepper.windows(mine, size=4):
                 for tokens, targets in window:
-                    logits = model(tokens).flatten(0, 1)
+                    logits = spread(tokens).flatten(0, 1)
                     loss = F.cross_entropy(logits, targets.flatten(), ignore_index=IGNORED)
                     window.backward(loss, items=(targets != IGNORED).sum())
-            print(f"epoch {epoch + 1}: loss {window.loss:.3f}", flush=True)
-    print(f"weights: {digest_of(model)}")
+            say(f"epoch {epoch + 1}: loss {window.loss:.3f}")
+    say(f"weights: {digest_of(model)}")
+
+
+def say(line: str) -> None:
+    """Print, once for all processes."""
+    if not dist.is_initialized() or dist.get_rank() == 0:
+        print(line, flush=True)
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    options = parser().parse_args(arguments)
+    if not dist.is_torchelastic_launched():
+        train(options)
+        return
+    dist.init_process_group("gloo")
+    train(options)
+    gc.collect()  # gloo aborts the process if a DDP model outlives its group
+    dist.destroy_process_group()
 
 
 def parser() -> argparse.ArgumentParser:

@@ -35,13 +35,17 @@ def path_of_this_project() -> Iterator[None]:
             os.environ["PYTHONPATH"] = before
 
 
+def context() -> Any:
+    """Return what starts processes: a server that has torch imported forks each of them."""
+    found = multiprocessing.get_context("forkserver")
+    found.set_forkserver_preload(["tests.faults.job"])
+    return found
+
+
 def start(folder: Path, plan: Plan | None, workers: int) -> int:
     """Run a job to its end, or to its planned one; return how it ended."""
-    # A server that has torch imported forks each of them: a process of its own, started at once.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.faults.job"])
     with path_of_this_project():
-        process = context.Process(target=job.work, args=(str(folder), str(plan or ""), workers))
+        process = context().Process(target=job.work, args=(str(folder), str(plan or ""), workers))
         process.start()
     process.join(PATIENCE)
     if process.exitcode is None:

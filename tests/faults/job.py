@@ -6,18 +6,22 @@ program; `INSTEP_FAULT=backward:17` then kills it there.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch._dynamo  # optimizers import it at their first step; here it is there before a fork
 import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 import instep
 from examples.train_lm import IGNORED, LanguageModel, lines_of_text, padded
+from instep.distributed import shard
 from tests.faults.meddling import Meddling
 from tests.faults.plan import Plan
 
@@ -53,8 +57,10 @@ class Job:
         self.model = LanguageModel(16, heads=2, layers=1)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
         self.scheduler = torch.optim.lr_scheduler.LinearLR(self.optimizer, 1.0, 0.1, 8)
+        spread = torch.distributed.is_initialized()
+        self.forward = DistributedDataParallel(self.model) if spread else self.model
         self.stepper = instep.Stepper(
-            self.model, self.optimizer, scheduler=self.scheduler, clip_norm=1.0, **options
+            self.forward, self.optimizer, scheduler=self.scheduler, clip_norm=1.0, **options
         )
         self.loader = DataLoader(
             lines or Lines(),
@@ -64,10 +70,12 @@ class Job:
             collate_fn=numbered,
             multiprocessing_context="fork" if workers else None,
         )
+        if spread:
+            self.loader = shard(self.loader)
         self.updates: list[Any] = []
 
     def loss(self, tokens: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        logits = self.model(tokens).flatten(0, 1)
+        logits = self.forward(tokens).flatten(0, 1)
         return F.cross_entropy(logits, targets.flatten(), ignore_index=IGNORED)
 
     def train(self, checkpoint: Path, *, every: int = 2) -> dict[str, Any]:
@@ -97,6 +105,33 @@ def work(folder: str, plan: str, workers: int, fault: str = "kill") -> None:
     with Meddling(Plan.parse(plan), fault, here / LOG) as meddling:
         result = Job(workers=workers).train(here / CHECKPOINT)
     torch.save({**result, "counts": dict(meddling.counts)}, here / RESULT)
+
+
+def rank_work(
+    rank: int, world: int, folder: str, store: str, plan: str, victim: int, timeout: float
+) -> None:
+    """Train on one of several ranks; one of them fails as planned."""
+    here = Path(folder)
+    torch.set_num_threads(1)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.distributed.init_process_group(
+        "gloo",
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=world,
+        timeout=timedelta(seconds=timeout),
+    )
+    fault = "hang" if plan.startswith("hang ") else "kill"
+    chosen = Plan.parse(plan.removeprefix("hang ")) if rank == victim else None
+    try:
+        with Meddling(chosen, fault, here / LOG) as meddling:
+            result = Job().train(here / "ranks")
+    except BaseException as error:
+        (here / f"error-{rank}.txt").write_text(str(error))
+        raise
+    torch.save({**result, "counts": dict(meddling.counts)}, here / f"result-{rank}.pt")
+    gc.collect()  # a DDP model must not outlive its group
+    torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Failing on demand, from outside of the library: it knows nothing of this.
 
 Every operation of torch and everything that is done to the disk is counted, by phase. At the
-planned one the process is killed, or the disk is full.
+planned one the process is killed or hangs, or the disk is full.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import errno
 import functools
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -116,6 +117,8 @@ class Meddling:
                 with self._log.open("a") as log:
                     log.write(f"{self._plan}\n")
             os.kill(os.getpid(), signal.SIGKILL)
+        if due and self._fault == "hang":
+            time.sleep(3600)
         if due and self._fault == "full":
             self.raised += 1
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
