@@ -24,7 +24,8 @@ class Row(NamedTuple):
     fault: str
     tried: int
     survived: int
-    lost: int
+    lost: int | None
+    """Lines of text; None where there are none."""
     after: str
 
 
@@ -48,30 +49,31 @@ def by_phase(kills: list[Plan]) -> str:
 def killed(folder: Path, counts: Counts, seed: int) -> Iterator[Row]:
     halves = {0: counts.kills - counts.kills // 2, 2: counts.kills // 2}
     for workers, count in halves.items():
-        kills, lost = harness.random_kills(
+        toll = harness.random_kills(
             folder / f"kills-{workers}", count, workers=workers, seed=seed + workers
         )
-        name = f"SIGKILL, {workers} loading workers ({by_phase(kills)})"
-        yield Row(name, len(kills), len(kills), lost, BITS)
+        name = f"SIGKILL, {workers} loading workers ({by_phase(toll.kills)})"
+        yield Row(name, len(toll.kills), toll.survived, toll.lost, BITS)
 
 
 def of_ranks(folder: Path, counts: Counts, seed: int) -> Iterator[Row]:
-    kills, lost = crews.random_kills(folder / "ranks", counts.of_ranks, seed=seed)
-    name = f"SIGKILL of one of two ranks ({by_phase(kills)})"
-    yield Row(name, len(kills), len(kills), lost, f"the other ends; {BITS}")
+    toll = crews.random_kills(folder / "ranks", counts.of_ranks, seed=seed)
+    name = f"SIGKILL of one of two ranks ({by_phase(toll.kills)})"
+    yield Row(name, len(toll.kills), toll.survived, toll.lost, f"the other ends; {BITS}")
     whole = crews.whole_run(folder / "hang-whole")
     dice = random.Random(seed)
-    lost = 0
+    lost = survived = 0
     tries = max(1, counts.of_ranks // 4)
     for index in range(tries):
         chain = folder / f"hang-{index}"
         phase = dice.choice(["backward", "close"])
         plan = Plan(phase, dice.randrange(whole[0]["counts"][phase] // 2))
         said = crews.hang_one(chain, plan, 1)
-        assert "rank 1" in said.splitlines()[0], (plan, said)
         assert crews.start(chain, "", -1) == [0] * crews.WORLD
-        lost += crews.require_same(crews.results_of(chain), whole, str(plan))
-    yield Row("one of two ranks hangs", tries, tries, lost, f"an error names it; {BITS}")
+        different, here = crews.compared(crews.results_of(chain), whole)
+        survived += not different and "rank 1" in said.splitlines()[0]
+        lost += here
+    yield Row("one of two ranks hangs", tries, survived, lost, f"an error names it; {BITS}")
 
 
 def others(folder: Path, counts: Counts, seed: int) -> Iterator[Row]:
@@ -82,7 +84,7 @@ def others(folder: Path, counts: Counts, seed: int) -> Iterator[Row]:
     def place() -> Path:
         return folder / str(next(number))
 
-    cases: dict[str, tuple[Callable[[], str], str]] = {
+    cases: dict[str, tuple[Callable[[], int | None], str]] = {
         "disk full while saving": (
             lambda: kinds.full_disk(place(), dice, whole[0]),
             f"said; last checkpoint whole; {BITS}",
@@ -113,9 +115,15 @@ def others(folder: Path, counts: Counts, seed: int) -> Iterator[Row]:
         ),
     }
     for name, (case, after) in cases.items():
+        survived, losses = 0, []
         for _ in range(counts.others):
-            case()
-        yield Row(name, counts.others, counts.others, 0, after)
+            try:
+                losses.append(case())
+                survived += 1
+            except AssertionError as error:
+                print(f"{name}: {error}", flush=True)
+        known = [lost for lost in losses if lost is not None]
+        yield Row(name, counts.others, survived, sum(known) if known else None, after)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -138,10 +146,11 @@ def main(arguments: list[str] | None = None) -> int:
                 print(f"{row.tried:4} of {row.fault}: {row.survived} survived", flush=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    cells = [
-        [row.fault, str(row.tried), str(row.survived), str(row.lost), row.after] for row in rows
-    ]
-    total = [sum(getattr(row, name) for row in rows) for name in ("tried", "survived", "lost")]
+    cells = []
+    for row in rows:
+        lost = "–" if row.lost is None else str(row.lost)
+        cells.append([row.fault, str(row.tried), str(row.survived), lost, row.after])
+    total = [sum(getattr(row, n) or 0 for row in rows) for n in ("tried", "survived", "lost")]
     cells.append(["**all**", *(f"**{each}**" for each in total), ""])
     header = ["fault, at random places", "tried", "survived", "lines of text lost or doubled"]
     body = table([*header, "and then"], cells)

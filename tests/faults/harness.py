@@ -112,26 +112,40 @@ def lost_or_doubled(seen: list[tuple[int, int]]) -> int:
     return sum(abs(count - 1) for count in counts) + len(seen) - sum(counts)
 
 
-def random_kills(folder: Path, count: int, *, workers: int, seed: int) -> tuple[list[Plan], int]:
-    """Kill jobs this many times, at random; return where, and how many lines were lost.
+@dataclass
+class Toll:
+    """What random kills have come to."""
+
+    kills: list[Plan] = field(default_factory=list)
+    survived: int = 0
+    lost: int = 0
+    """Lines that are not in exactly one update of each epoch."""
+
+    def add(self, kills: list[Plan], different: list[str], lost: int) -> None:
+        """Count one training that was killed so often."""
+        self.kills += kills
+        self.lost += lost
+        if different:
+            print(f"after {list(map(str, kills))}: {different}", flush=True)
+        else:
+            self.survived += len(kills)
+
+
+def random_kills(folder: Path, count: int, *, workers: int, seed: int) -> Toll:
+    """Kill jobs this many times, at random.
 
     Each training is killed again and again until it is done by luck, and then compared.
     """
     whole = whole_run(folder / "whole", workers)
     dice = random.Random(seed)
-    counts = {**whole["counts"]}
-    kills: list[Plan] = []
-    lost = 0
-    while len(kills) < count:
-        chain = Chain(folder / f"chain-{len(kills)}", workers)
-        # Loading happens only where there is something to load.
-        while len(kills) + len(chain.kills) < count:
-            known = {**counts, "load": 40 if chain.kills else 0}
+    toll = Toll()
+    while len(toll.kills) < count:
+        chain = Chain(folder / f"chain-{len(toll.kills)}", workers)
+        while len(toll.kills) + len(chain.kills) < count:
+            # Loading happens only where there is something to load.
+            known = {**whole["counts"], "load": 40 if chain.kills else 0}
             if not chain.kill(drawn(dice, known, reach=0.4)):
                 break
         found = chain.finish()
-        different = differences(found, whole)
-        assert not different, f"after {list(map(str, chain.kills))}: {different}"
-        lost += lost_or_doubled(found["seen"])
-        kills += chain.kills
-    return kills, lost
+        toll.add(chain.kills, differences(found, whole), lost_or_doubled(found["seen"]))
+    return toll

@@ -87,21 +87,30 @@ class Meddling:
 
     def _counted(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         self.tick()
+        if self._fault == "full" and original.__name__ != "unlink" and self._is_full():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return original(*args, **kwargs)
 
     def _half_written(self, original: Any, sealing: Any, data: Any) -> Any:
-        if self.is_due():
+        if self.is_due() and self._fault == "kill":
             half = memoryview(data).cast("B")
             original(sealing, half[: len(half) // 2])
             sealing._file.flush()
-        if self._fault == "full" and self.is_due():
-            self.counts[self._phase] += 1
-            self.raised += 1
+        self.tick()
+        if self._fault == "full" and self._is_full():
+            half = memoryview(data).cast("B")
+            original(sealing, half[: len(half) // 2])
             # Where a full disk shows: in the file's own write.
             sealing._error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return len(data)
-        self.tick()
         return original(sealing, data)
+
+    def _is_full(self) -> bool:
+        """Count what is done to the disk by itself, and tell whether there is no room for it."""
+        due = self._plan == Plan("disk", self.counts["disk"])
+        self.counts["disk"] += 1
+        self.raised += due
+        return due
 
     def is_due(self) -> bool:
         if self._plan is None or os.getpid() != self._pid:
@@ -119,9 +128,6 @@ class Meddling:
             os.kill(os.getpid(), signal.SIGKILL)
         if due and self._fault == "hang":
             time.sleep(3600)
-        if due and self._fault == "full":
-            self.raised += 1
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class Operations(TorchDispatchMode):

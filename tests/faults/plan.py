@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 PHASES = ("data", "forward", "backward", "close", "save", "load")
+"""And "disk": what is done to it, whatever the phase."""
 
 
 @dataclass(frozen=True)

@@ -81,8 +81,8 @@ def test_as_a_program(tmp_path, whole):
 
 
 def test_a_few_at_random(folder):
-    kills, lost = random_kills(folder / "random", 6, workers=0, seed=7)
-    assert (len(kills), lost) == (6, 0)
+    toll = random_kills(folder / "random", 6, workers=0, seed=7)
+    assert (len(toll.kills), toll.survived, toll.lost) == (6, 6, 0)
 
 
 def test_the_comparison_has_teeth(whole):

@@ -22,16 +22,16 @@ def dice(request):
 
 @pytest.mark.parametrize("go", range(4))
 def test_a_full_disk(tmp_path, dice, whole, go):
-    kinds.full_disk(tmp_path / "job", dice, whole[0])
+    assert kinds.full_disk(tmp_path / "job", dice, whole[0]) == 0
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loader_that_raises(tmp_path, dice, whole, workers):
-    kinds.raising_loader(tmp_path / "job", dice, whole[workers], workers)
+    assert kinds.raising_loader(tmp_path / "job", dice, whole[workers], workers) == 0
 
 
 def test_a_worker_that_is_killed(tmp_path, dice, whole):
-    kinds.killed_worker(tmp_path / "job", dice, whole[2])
+    assert kinds.killed_worker(tmp_path / "job", dice, whole[2]) == 0
 
 
 @pytest.mark.parametrize("go", range(6))
@@ -41,7 +41,7 @@ def test_a_bad_number(dice, go):
 
 @pytest.mark.parametrize("go", range(3))
 def test_no_memory_in_a_loop(tmp_path, dice, whole, go):
-    kinds.no_memory_in_a_loop(tmp_path / "job", dice, whole[0])
+    assert kinds.no_memory_in_a_loop(tmp_path / "job", dice, whole[0]) == 0
 
 
 @pytest.mark.parametrize("go", range(4))

@@ -75,11 +75,14 @@ def _put_in_place(new: Path, path: Path) -> None:
             outgoing.hardlink_to(path)
         except OSError:
             path.replace(previous)
-    new.replace(path)
-    sync_folder(path.parent)
-    if outgoing.exists():
-        outgoing.replace(previous)
+    try:
+        new.replace(path)
         sync_folder(path.parent)
+        if outgoing.exists():
+            outgoing.replace(previous)
+            sync_folder(path.parent)
+    finally:
+        outgoing.unlink(missing_ok=True)
 
 
 def has_head(path: Path) -> bool:
