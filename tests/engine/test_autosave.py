@@ -186,7 +186,7 @@ def test_in_the_background(path, whole):
     with pytest.raises(Stop):
         job.train(path, stop=13, wait=False)
     second = Run()
-    job.stepper._finish_saving()
+    job.stepper._desk.clear()
     second.train(path, wait=False)
     assert second.run.resumed.updates == 4
     assert_bit_identical(second.model, whole.model)

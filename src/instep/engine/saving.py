@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from instep.engine.loop import Loop
+    from instep.engine.ranks.world import Ranks
     from instep.engine.stepper import Stepper
 
     PathLike = str | os.PathLike[str]
@@ -43,11 +44,39 @@ class Loaded:
     """What was given to `stepper.save(extra=...)`."""
 
 
-def save(stepper: Stepper, loop: Loop, path: PathLike, *, extra: Any, wait: bool) -> Writing:
+class Desk:
+    """Where checkpoints are written, one at a time."""
+
+    def __init__(self) -> None:
+        self.writing: Writing | None = None
+        """The last one, until somebody has waited for it."""
+        self.group: Any = None
+        """Another group of the same processes, for writing while they train."""
+
+    def clear(self) -> None:
+        """Wait until what is being written is on the disk; raise if it could not be."""
+        writing, self.writing = self.writing, None
+        if writing is not None:
+            writing.wait()
+
+    def aside(self, ranks: Ranks) -> Any:
+        """Return a group that talks on the host, beside the training's own."""
+        if self.group is None:
+            import torch.distributed as dist  # noqa: PLC0415 -- in use already
+
+            members = dist.get_process_group_ranks(ranks.group)
+            self.group = dist.new_group(members, backend="gloo", use_local_synchronization=True)
+        return self.group
+
+
+def save(
+    stepper: Stepper, loop: Loop, desk: Desk, path: PathLike, *, extra: Any, wait: bool
+) -> Writing:
     """Save everything that a run needs to go on: in one file, or, of several ranks, a folder."""
     place = disk.place_of(path)
     if not stepper.ranks.is_alone or place.is_dir():
-        return _save_together(stepper, loop, place, extra=extra, wait=wait)
+        desk.writing = _save_together(stepper, loop, desk, place, extra=extra, wait=wait)
+        return desk.writing
     parts = {**_shared(stepper), **_own(stepper, extra)}
     for name, part in parts.items():
         files.require_plain(part, name)
@@ -56,10 +85,13 @@ def save(stepper: Stepper, loop: Loop, path: PathLike, *, extra: Any, wait: bool
     updates = parts["stepper"]["index"]
     writing = Writing(place, updates, lambda: files.write(place, parts, updates=updates))
     writing.start(wait=wait)
+    desk.writing = writing
     return writing
 
 
-def _save_together(stepper: Stepper, loop: Loop, place: Path, *, extra: Any, wait: bool) -> Writing:
+def _save_together(
+    stepper: Stepper, loop: Loop, desk: Desk, place: Path, *, extra: Any, wait: bool
+) -> Writing:
     _require_whole_shards(stepper, loop)
     own, shared = _own(stepper, extra), _shared(stepper)
     # What each rank has by itself, such as the statistics of BatchNorm, stays each rank's own.
@@ -69,7 +101,7 @@ def _save_together(stepper: Stepper, loop: Loop, place: Path, *, extra: Any, wai
     updates = own["stepper"]["index"]
     # One process that goes on with a folder writes it at once.
     wait = wait or stepper.ranks.is_alone
-    talk = _talk(stepper, loop) if wait else Talk(stepper.ranks, _group_aside(stepper))
+    talk = _talk(stepper, loop) if wait else Talk(stepper.ranks, desk.aside(stepper.ranks))
     write = folders.Write(place, shared, own if wait else copied(own), updates, talk)
     if wait:
         write.tensors()
@@ -101,16 +133,6 @@ def _require_whole_shards(stepper: Stepper, loop: Loop) -> None:
 def _talk(stepper: Stepper, loop: Loop) -> Talk:
     together = loop.core.together
     return Talk(stepper.ranks, waiting=None if together is None else together.waiting)
-
-
-def _group_aside(stepper: Stepper) -> Any:
-    """Return a group of the same processes that talks on the host, beside the training's own."""
-    if stepper.aside is None:
-        import torch.distributed as dist  # noqa: PLC0415 -- in use already
-
-        members = dist.get_process_group_ranks(stepper.ranks.group)
-        stepper.aside = dist.new_group(members, backend="gloo", use_local_synchronization=True)
-    return stepper.aside
 
 
 def _buffers(model: nn.Module, saved: dict[str, Any]) -> dict[str, Any]:

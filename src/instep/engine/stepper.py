@@ -148,10 +148,7 @@ class Stepper:
         )
         self._loop = Loop(self._core)
         self._tried: set[Hashable] = set()
-        self._writing: Writing | None = None
-        self.aside: Any = None
-        """Another group of the same processes, once a checkpoint is written while training goes
-        on."""
+        self._desk = saving.Desk()
 
     def windows(
         self,
@@ -319,9 +316,8 @@ class Stepper:
         wait: False writes while training goes on, from a copy that is taken before this returns;
             `.wait()` of what it returns waits for the disk.
         """
-        self._finish_saving()
-        self._writing = saving.save(self, self._loop, path, extra=extra, wait=wait)
-        return self._writing
+        self._desk.clear()
+        return saving.save(self, self._loop, self._desk, path, extra=extra, wait=wait)
 
     def load(self, path: PathLike, *, previous: bool = False) -> Loaded:
         """Continue from a saved checkpoint: the next loop over the same loader goes on in it.
@@ -329,7 +325,7 @@ class Stepper:
         A file that is damaged is an error, and nothing is loaded; previous=True takes the one
         before. Model and optimizers are those of this stepper, and are filled in place.
         """
-        self._finish_saving()
+        self._desk.clear()
         return saving.load(self, self._loop, path, previous=previous)
 
     def autosave(
@@ -366,11 +362,6 @@ class Stepper:
             signals=signals,
             deadline=deadline,
         )
-
-    def _finish_saving(self) -> None:
-        writing, self._writing = self._writing, None
-        if writing is not None:
-            writing.wait()
 
     def __repr__(self) -> str:
         names = ", ".join(
