@@ -15,23 +15,32 @@ from tests.engine.kit import mlp
 SIZES = [[5], [8], [0]]
 
 
-def info_nce(found):
+class Head(nn.Module):
+    """What only the loss uses: its gradient must not be added up as often as there are ranks."""
+
+    def __init__(self):
+        super().__init__()
+        self.temperature = nn.Parameter(torch.tensor(-2.0, dtype=torch.float64))
+
+
+def info_nce(found, head):
     images, texts = (F.normalize(found[name], dim=1) for name in ("image", "text"))
-    logits = images @ texts.t() / 0.1
+    logits = images @ texts.t() / head.temperature.exp()
     targets = torch.arange(len(logits))
     return (F.cross_entropy(logits, targets) + F.cross_entropy(logits.t(), targets)) / 2
 
 
 def contrast(rank, world, kind, split):
-    plain = [mlp(0), mlp(1)]
-    image, text = [spread(model, kind) for model in plain]
-    parameters = [*image.parameters(), *text.parameters()]
-    stepper = instep.Stepper([image, text], torch.optim.SGD(parameters, lr=0.1), clip_norm=0.05)
+    plain = [mlp(0), mlp(1), Head()]
+    image, text = [spread(model, kind) for model in plain[:2]]
+    wrapped = [image, text, plain[2]]
+    parameters = [p for model in wrapped for p in model.parameters()]
+    stepper = instep.Stepper(wrapped, torch.optim.SGD(parameters, lr=0.1), clip_norm=0.05)
     seen = []
 
     def loss_of(found, batch):
         seen.append(len(found["image"]))
-        return info_nce(found), len(found["image"])
+        return info_nce(found, plain[2]), len(found["image"])
 
     update = stepper.step(
         dealt(SIZES)[rank][0],
@@ -47,15 +56,15 @@ def contrast(rank, world, kind, split):
 @pytest.mark.parametrize("split", [3, None])
 def test_the_loss_sees_the_samples_of_all_ranks_and_counts_once(three, kind, split):
     found = three.run(contrast, kind, split)
-    image, text = mlp(0), mlp(1)
-    parameters = [*image.parameters(), *text.parameters()]
+    image, text, head = expected = mlp(0), mlp(1), Head()
+    parameters = [p for model in expected for p in model.parameters()]
     x = torch.cat([x for mine in dealt(SIZES) for x, _ in mine])
-    loss = info_nce({"image": image(x), "text": text(x.flip(1))})
+    loss = info_nce({"image": image(x), "text": text(x.flip(1))}, head)
     loss.backward()
     nn.utils.clip_grad_norm_(parameters, 0.05)
     torch.optim.SGD(parameters, lr=0.1).step()
     for rank, (numbers, updates, seen) in enumerate(found):
-        for mine, whole, start in zip(numbers, (image, text), (mlp(0), mlp(1)), strict=True):
+        for mine, whole, start in zip(numbers, expected, (mlp(0), mlp(1), Head()), strict=True):
             assert error(mine, whole, start) < EXACT
         assert updates == found[0][1]
         assert updates[0][1] == pytest.approx(loss.item(), rel=1e-13)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from instep.engine.lane import Lane
+    from instep.engine.ranks.gathering import Gathered
     from instep.engine.ranks.together import Together
     from instep.engine.window import Window
     from instep.splits.plan import Plan
@@ -91,8 +92,16 @@ class Form:
                 more="split",
             )
 
-    def require_for_ranks(self, *, verify: bool) -> None:
-        """Raise for what is exact on one process only."""
+    def require_for_ranks(self, sync: str, *, verify: bool, auto: bool) -> None:
+        """Raise for what is exact on one process only, or cannot be done by one rank alone."""
+        if sync == "micro-batch" and (auto or self.encoders is not None):
+            raise SplitError(
+                f"{'an automatic split' if auto else 'encode='} with sync='micro-batch'.",
+                why="it runs pieces again, or twice, as many times as one rank needs; but every "
+                "forward and backward needs all ranks.",
+                fix='pass sync="window" to Stepper.',
+                more="ranks",
+            )
         if verify or self.batchnorm != "piece":
             raise SplitError(
                 "verify=True on several ranks."
@@ -136,7 +145,9 @@ class Form:
         for function in (self.encoders or {SINGLE: self.loss_fn}).values():
             plan.try_on(function)
         if self.is_plain:
-            run_pieces(window, plan, self.loss_fn, optimizer=optimizer)
+            padded = together is not None and together.padding is not None
+            pieces = together.padded(plan) if together is not None and padded else plan
+            run_pieces(window, pieces, self.loss_fn, optimizer=optimizer)
         elif len(plan):
             kept = Kept(models)
             try:
@@ -178,10 +189,13 @@ class Form:
                 summed=self.is_summed,
             )
             found: Mapping[str, Any] = passes.representations()
+            gathered = None
             if together is not None and self.is_gathered:
-                found = self._of_all(found, together, lane)
+                found, gathered = self._of_all(found, together, lane)
             result = self.loss_fn(self._given(found), batch)
             loss, items = read_result(result, 1 if passes.items is None else passes.items)
+            if gathered is not None:
+                loss = rebuild(loss, lambda v: gathered.through(v) if _has_graph(v) else v)
             _backward_at_once(window, lane, loss, items, None if self.is_gathered else together)
         elif statistics is not None and statistics.is_exact and statistics.layers:
             passes = TwoPass(
@@ -199,18 +213,24 @@ class Form:
 
     def _of_all(
         self, found: Mapping[str, Any], together: Together, lane: Lane
-    ) -> Mapping[str, Any]:
+    ) -> tuple[Mapping[str, Any], Gathered]:
         """Put the representations of all ranks in place of this one's."""
         lane.is_gathered = True
         own = [leaf for tree in found.values() for leaf in tensors(tree)]
-        whole = iter(together.gather(own, lane, summed=self.is_summed))
-        return {
+        gathered = together.gather(own, lane, summed=self.is_summed)
+        whole = iter(gathered.leaves)
+        trees = {
             name: rebuild(tree, lambda v: next(whole) if isinstance(v, Tensor) else v)
             for name, tree in found.items()
         }
+        return trees, gathered
 
     def _given(self, found: Mapping[str, Any]) -> Any:
         return found[SINGLE] if list(found) == [SINGLE] else dict(found)
+
+
+def _has_graph(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad
 
 
 def _backward_at_once(

@@ -58,7 +58,6 @@ class Lane:
         alone: bool,
         accumulate_in: torch.dtype | None,
         flat: bool = False,
-        buffers: Buffers | None = None,
     ) -> None:
         self.name = name
         self.optimizers = optimizers
@@ -73,12 +72,14 @@ class Lane:
         self.accumulate_in = accumulate_in
         self.is_flat = flat
         kind = FlatBuffers if flat else Buffers
-        self.buffers = kind(optimizers, accumulate_in) if buffers is None else buffers
+        self.buffers = kind(optimizers, accumulate_in)
         self.pending: Pending | None = None
         """An update that was launched and whose outcome is not known yet."""
         self.tallies: dict[str, Tally] = {}
         self.references: dict[str, float] = {}
         self.totals: Mapping[str, float] | None = None
+        self.on_nothing: Callable[[], None] | None = None
+        """What to do about a backward without items, where every backward needs all ranks."""
         self.stepping: Callable[[Sequence[Optimizer]], None] | None = None
         """How the optimizers are stepped, if not one after the other by `step()`."""
         self._scaling = scaling
@@ -135,6 +136,8 @@ class Lane:
     def backward(self, losses: Sequence[Row], *, is_sum: bool, retain_graph: bool) -> None:
         """Backpropagate each (term, loss, items, weight), so that the close can normalise."""
         self.buffers.require_untouched()
+        if self.on_nothing is not None and len(losses) > 1:
+            _refuse_terms()
         counted: list[Row] = []
         seeds: list[Tensor] = []
         for row in losses:
@@ -147,6 +150,8 @@ class Lane:
                 # Nothing to backpropagate, and the loss may be 0/0: only the count is remembered.
                 tally.declared.append((0.0, 0.0, weight, is_sum))
         if not counted:
+            if self.on_nothing is not None:
+                self.on_nothing()
             return
         # A plain backward is fastest, fills the gradients of inputs and allows reentrant
         # checkpoints; while other lanes are near, each reaches only its own parameters.
@@ -207,6 +212,9 @@ class Lane:
     def _tally(self, term: str) -> Tally:
         if self.totals is not None:
             tally = Tally(self.totals.get(term) or 1.0, is_fixed=True)
+        elif self.on_nothing is not None:
+            # Gradients of all ranks are added up before the close: the same reference everywhere.
+            tally = Tally(self.references.get(term, 1.0), is_fixed=True)
         else:
             tally = Tally(self.references.get(term))
         self.tallies[term] = tally
@@ -255,6 +263,16 @@ class Lane:
         """Follow a change of the loss scale in the middle of a window."""
         if ratio != 1.0 and self.is_open:
             self.buffers.scale(ratio)
+
+
+def _refuse_terms() -> None:
+    raise WindowError(
+        'a loss of several terms with sync="micro-batch".',
+        why="each term has a backward of its own, and every backward needs all ranks. The window "
+        "was thrown away.",
+        fix='add the terms up before, or pass sync="window".',
+        more="ranks",
+    )
 
 
 def _keep_current(optimizer: Optimizer, lane: weakref.ref[Lane]) -> None:

@@ -19,7 +19,6 @@ from instep.engine.function import plan_of
 from instep.engine.lane import Lane
 from instep.engine.loop import Loop
 from instep.engine.precision import Precision
-from instep.engine.ranks.sharded import ShardedBuffers, Shards
 from instep.engine.ranks.together import Together
 from instep.engine.ranks.world import ranks_of
 from instep.engine.recorder import Recorder
@@ -120,29 +119,21 @@ class Stepper:
             scaler = torch.amp.GradScaler(kinds[0] if kinds else "cpu")
         self.scaler = scaler
         scaling = Scaling(scaler)
-        shards = Shards(self.ranks, self.models) if self.ranks.kind == "sharded" else None
+        self._together = Together.of(self.ranks, self.models)
         lanes = {}
         for name, together in self.optimizers.items():
             alone = len(self.optimizers) == 1
             flat = fused and setup.can_be_flat(self.models, name, together)
-            buffers = None if shards is None else ShardedBuffers(together, widest, shards)
-            lane = Lane(
-                name,
-                together,
-                scaling,
-                alone=alone,
-                accumulate_in=widest,
-                flat=flat,
-                buffers=buffers,
-            )
+            lane = Lane(name, together, scaling, alone=alone, accumulate_in=widest, flat=flat)
             lane.schedulers = self.schedulers[name]
             lane.clip_norm, lane.clip_value = norms[name], values[name]
             lanes[name] = lane
             if isinstance(lane.buffers, FlatBuffers):
                 lane.buffers.fuse(self.models)
+        if self._together is not None:
+            self._together.join(lanes)
         self._captures = Captures() if capture else None
         recorder = None if trace is None else Recorder(trace)
-        self._together = None if self.ranks.is_alone else Together(self.ranks, self.models, shards)
         self._core = Core(
             lanes, scaling, region, keep_grads, empty == "raise", recorder, self._together
         )
@@ -247,7 +238,8 @@ class Stepper:
                 loss_fn, encode=encode, combine=combine, batchnorm=batchnorm, gather=gather
             )
             if self._together is not None:
-                form.require_for_ranks(verify=verify)
+                auto = isinstance(split, Micro) and split.is_auto
+                form.require_for_ranks(self.ranks.sync, verify=verify, auto=auto)
             return self._step(batch, form, split, optimizer, verify=verify)
 
     def _step(

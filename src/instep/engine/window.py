@@ -12,7 +12,7 @@ from instep.engine.declare import LOSS, is_sum, rows_of
 from instep.engine.feed import END
 from instep.engine.memory import reason_of
 from instep.engine.ranks.headers import mark
-from instep.engine.ranks.turns import Turns
+from instep.engine.ranks.turns import Turns, take_alone
 from instep.engine.states import State, require
 from instep.errors import WindowError
 
@@ -56,8 +56,7 @@ class Window:
         self.was_iterated = False
         self.is_attempt = False
         """Whether it is replayed when it fails, so that nobody else has to know."""
-        self._core = core
-        self._feed = feed
+        self._core, self._feed = core, feed
         self._counts = counts
         self._frame = math.lcm(*sizes.values()) if sizes else 0
         self._only = self.lanes[0] if len(core.lanes) == 1 else None
@@ -83,12 +82,13 @@ class Window:
 
     def _micro_batches(self, feed: Feed) -> Iterator[Any]:
         precision = self._core.precision
+        take = take_alone if self._turns is None else self._turns.take
         try:
             # A window that was saved after a backward may have updates due before its next batch.
             if self._only is None:
                 self._end_micro_batch()
             while self._state is State.OPEN and self.taken < self._frame:
-                batch = feed.take()
+                batch = take(feed, self._frame - self.taken)
                 if batch is END:
                     break
                 self._begin_micro_batch()

@@ -37,9 +37,11 @@ class Exchange:
         self._left: list[Any] = []
         self._usual: tuple[Tensor, list[Tensor]] | None = None
         self._last: tuple[Tensor, list[Tensor]] | None = None
+        if ranks.device().type == "cpu":
+            self.prepare()
 
     def prepare(self) -> None:
-        """Have what a round needs, and a last word, before memory is what there is to talk about."""
+        """Have what a round needs, and a last word, before memory is what is talked about."""
         self._usual = self._usual or self._tensors(SLOT)
         self._last = self._last or self._tensors(SLOT)
 

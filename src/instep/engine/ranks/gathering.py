@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -50,6 +50,35 @@ def gather_padded(own: Tensor, longest: int, group: Any) -> list[Tensor]:
     found = [torch.empty_like(sent) for _ in range(group.size())]
     dist.all_gather(found, sent, group=group)
     return [each.to(torch.bool) for each in found] if is_bool else found
+
+
+Link = tuple[Tensor, Tensor]
+"""A representation with its graph, and what stands in for it in the loss."""
+
+
+class Gathered(NamedTuple):
+    """The representations of all ranks, and how a loss on them is backpropagated on this one."""
+
+    leaves: list[Tensor]
+    links: list[Link]
+    """Empty on the rank whose backward goes all the way through the loss."""
+
+    def through(self, loss: Tensor) -> Tensor:
+        """Return the same loss, whose backward reaches nothing but this rank's representations."""
+        if not self.links:
+            return loss
+        found = torch.autograd.grad(
+            loss, [stand_in for _, stand_in in self.links], retain_graph=True, allow_unused=True
+        )
+        pairs = zip(self.links, found, strict=True)
+        products = [leaf * (0.0 if g is None else g) for (leaf, _), g in pairs]
+        attached = torch.stack([product.sum().to(loss.dtype) for product in products]).sum()
+        return loss.detach() + (attached - attached.detach())
+
+
+def linked(own: Sequence[Tensor]) -> list[Link]:
+    """Return stand-ins for representations: the same values, at the start of a graph."""
+    return [(leaf, leaf.detach().requires_grad_() if leaf.requires_grad else leaf) for leaf in own]
 
 
 def describe(leaves: Sequence[Tensor]) -> list[Described]:

@@ -38,7 +38,9 @@ class Kind(IntEnum):
     """It tells its counts before a backward that needs those of all ranks."""
     OPEN = 6
     """It opens a window, for which parameters that are sharded are gathered."""
-    SHAPES = 7
+    BATCH = 7
+    """It is about to run a micro-batch whose gradients are added up at once, or has none."""
+    SHAPES = 8
     """It is about to share representations, of these shapes."""
 
 
@@ -76,6 +78,8 @@ class Said:
     """Whether its loss is that of all ranks' samples, so that all ranks tell of the same one."""
     is_one_factor: bool = False
     """Whether one factor makes all its gradients a mean."""
+    can_pad: bool = True
+    """Whether it has what it takes to run along where it has no batch."""
     out_of_memory: bool = False
     can_retry: bool = False
     """Whether it can replay its window."""

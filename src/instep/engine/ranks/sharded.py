@@ -21,7 +21,7 @@ from instep.engine.ranks.reduction import places_of
 from instep.engine.ranks.world import SHARDED, param_groups_of, wrapped_in, wrapper_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import Tensor, nn
     from torch.optim import Optimizer
@@ -40,19 +40,37 @@ OURS = {
 }
 
 
+AT_ONCE = {
+    "reduce_grads": True,
+    "all_reduce_grads": True,
+    "gradient_divide_factor": 1.0,
+    "force_sum_reduction_for_comms": True,
+}
+
+
 class Shards:
     """The sharded parameters of a stepper's models, and FSDP's settings while a window is open."""
 
     def __init__(self, ranks: Ranks, models: Sequence[nn.Module]) -> None:
         self.ranks = ranks
+        self.is_at_once = ranks.sync == "micro-batch"
+        """Whether every backward is added up over ranks, and parameters are let go after it."""
         roots = [module for module, wrapper in wrapped_in(models) if wrapper == SHARDED]
-        self._roots: list[Any] = roots
+        self.roots: list[Any] = roots
         self._modules: list[Any] = [
             module for root in roots for module in root.modules() if wrapper_of(module) == SHARDED
         ]
+        self.on_end: Callable[[], None] | None = None
         self._before: list[tuple[Any, dict[str, Any]]] = []
         self._types: list[tuple[Any, Any]] = []
         self.is_begun = False
+
+    def buffers(
+        self, optimizers: Sequence[Optimizer], accumulate_in: torch.dtype | None
+    ) -> ShardedBuffers:
+        """Return buffers for the gradients of these optimizers."""
+        kind = AddedAtOnce if self.is_at_once else ShardedBuffers
+        return kind(optimizers, accumulate_in, self)
 
     def groups(self) -> list[Any]:
         """Return what FSDP gathers and reduces together, in the order of the modules."""
@@ -67,7 +85,7 @@ class Shards:
     def reserve_whole(self) -> None:
         """Take the memory of the whole parameters, and give it back at once, as `reserve` does."""
         needed: dict[tuple[torch.device, torch.dtype], list[int]] = {}
-        for group in self.groups():
+        for group in self.groups() if not self.is_at_once else ():
             for param in group.fsdp_params:
                 shard = param.sharded_param
                 # Known from the first forward on.
@@ -82,31 +100,51 @@ class Shards:
         Talks, so that every rank has to come here.
         """
         if not self.is_begun:
-            for root in self._roots:
+            for root in self.roots:
                 root._get_fsdp_state()._lazy_init()  # noqa: SLF001 -- what its first forward does
             self._begin()
-        for module in self._modules:
+        self._calm()
+        for module in self._modules if not self.is_at_once else ():
             module.unshard()
 
     def _begin(self) -> None:
         self.is_begun = True
+        ours = AT_ONCE if self.is_at_once else OURS
         for group in self.groups():
-            known = {name: getattr(group, name) for name in OURS if hasattr(group, name)}
+            known = {name: getattr(group, name) for name in ours if hasattr(group, name)}
             self._before.append((group, known))
             for name in known:
-                setattr(group, name, OURS[name])
-            for param in group.fsdp_params:
+                setattr(group, name, ours[name])
+            for param in group.fsdp_params if not self.is_at_once else ():
                 # Sums in a wider type are made by autograd itself, as everywhere else.
                 self._types.append((param, param.reduce_dtype))
                 param.reduce_dtype = None
+
+    def _calm(self) -> None:
+        """Let FSDP forget a forward or backward that an error has ended."""
+        for module in self._modules:
+            state = module._get_fsdp_state()  # noqa: SLF001
+            state._training_state = type(state._training_state).IDLE  # noqa: SLF001
+            state._state_ctx.iter_forward_root = None  # noqa: SLF001
+            state._state_ctx.post_backward_final_callback_queued = False  # noqa: SLF001
+            for group in param_groups_of(module):
+                group._training_state = type(group._training_state).IDLE  # noqa: SLF001
+                group._post_forward_indices.clear()  # noqa: SLF001
+                group.comm_ctx.post_forward_order.clear()
 
     def end(self) -> None:
         """Let go of the whole parameters, and put FSDP's settings as their user had them."""
         if not self.is_begun:
             return
+        if self.on_end is not None:
+            self.on_end()
+        self._calm()
         for group, known in self._before:
-            group._training_state = type(group._training_state).IDLE  # noqa: SLF001
             group.reshard()
+            for param in group.fsdp_params:
+                # Of parameters that no optimizer has, nobody else clears them.
+                if hasattr(param, "_unsharded_param"):
+                    param._unsharded_param.grad = None  # noqa: SLF001
             for name, value in known.items():
                 setattr(group, name, value)
         for param, dtype in self._types:
@@ -139,7 +177,7 @@ class Shards:
                     group.finalize_backward()
                 finally:
                     group.reduce_grads = False
-                    group.comm_ctx.reduce_scatter_states.clear()
+                    _forget_messages(group.comm_ctx)
                     group._training_state = type(group._training_state).IDLE  # noqa: SLF001
                     group.reshard()
 
@@ -165,6 +203,14 @@ class Shards:
         if group is None or group.mesh_info.mesh.ndim == 1:
             return 1
         return int(group.mesh_info.mesh.size() // group.mesh_info.shard_mesh_size)
+
+
+def _forget_messages(context: Any) -> None:
+    """Let go of what was sent: the stream that goes on has waited for it."""
+    if hasattr(context, "reduce_scatter_states"):
+        context.reduce_scatter_states.clear()
+    else:  # before torch 2.13 there was one
+        context.reduce_scatter_state = None
 
 
 def _fill(param: Any, accumulate_in: torch.dtype | None, *, is_held: bool) -> None:
@@ -217,13 +263,16 @@ class ShardedBuffers(Buffers):
             grads.clear(parameters)
         refuse_strays(parameters)
         return [
-            p if record is None else record._unsharded_param  # noqa: SLF001
+            p if record is None or self.shards.is_at_once else record._unsharded_param  # noqa: SLF001
             for p, record in zip(parameters, self._records, strict=True)
         ]
 
     def reserve(self) -> None:
         """Find out whether there is memory to add up."""
         self.shards.reserve(self._accumulate_in)
+        self._make_sent()
+
+    def _make_sent(self) -> None:
         if self._sent is None:
             device = self.shards.ranks.device()
             self._sent = torch.empty(2, dtype=torch.float64, device=device)
@@ -300,6 +349,36 @@ class ShardedBuffers(Buffers):
         self._widened = [] if whole is not self.own else self._widened
         super().close(keep=keep)
         self.members = []
+
+
+class AddedAtOnce(ShardedBuffers):
+    """Gradients of shards, which FSDP adds up over ranks after every backward."""
+
+    def _take(self, parameters: list[Tensor]) -> list[Tensor]:
+        members = super()._take(parameters)
+        self._accumulate_in = None
+        return members
+
+    def _choose_witnesses(self) -> list[Tensor]:
+        # FSDP writes them itself, past the counters of the tensors that optimizers see.
+        return []
+
+    def require_untouched(self) -> None:
+        """Nothing can be told: every rank's backwards write here."""
+
+    def begin(self) -> None:
+        """Let FSDP choose types: those of its own policy."""
+
+    def end(self, *, added: bool) -> None:
+        """Note whether something was added."""
+        self._added += added
+
+    def reserve(self) -> None:
+        """Nothing is left to add up."""
+        self._make_sent()
+
+    def reduce(self, holders: Sequence[bool], factor: float) -> None:
+        """Nothing is left to add up."""
 
 
 def local(gradient: Any) -> Tensor:

@@ -7,58 +7,38 @@ round of talk, from which every rank concludes the same, and then one sum of the
 from __future__ import annotations
 
 import contextlib
-import math
-import zlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from instep.engine import arithmetic
-from instep.engine import gradients as grads
-from instep.engine.close import act, one_factor, remember_references, terms_of
-from instep.engine.memory import is_out_of_memory
+from instep.engine.ranks.closing import Closing
 from instep.engine.ranks.exchange import Exchange
-from instep.engine.ranks.gathering import describe, representations_of_all
+from instep.engine.ranks.gathering import Gathered, describe, linked, representations_of_all
 from instep.engine.ranks.headers import (
     Kind,
-    PeerOutOfMemoryError,
     Said,
     Share,
-    Verdict,
+    agreed,
     is_agreed,
-    mark,
-    pack_flags,
+    ranks_that,
     require_agreement,
     require_same_close,
     totals,
 )
+from instep.engine.ranks.padding import Padding, require_one_lane
 from instep.engine.ranks.ready import Ready
-from instep.engine.ranks.reduction import Reduction, add_sparse, places_of
-from instep.engine.ranks.sharded import ShardedBuffers
+from instep.engine.ranks.sharded import Shards
 from instep.engine.ranks.wrapped import Quiet
-from instep.engine.tally import read
-from instep.errors import WindowError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from torch import Tensor, nn
 
-    from instep.engine.arithmetic import TermTotal
     from instep.engine.careful import CarefulStep
     from instep.engine.lane import Lane
-    from instep.engine.ranks.sharded import Shards
     from instep.engine.ranks.world import Ranks
-    from instep.engine.tally import Reading
     from instep.engine.update import Update
-
-
-@dataclass(frozen=True, slots=True)
-class Own:
-    """What this rank brings to a close."""
-
-    said: Said
-    reading: Reading
-    reduction: Reduction
+    from instep.splits.plan import Piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +58,12 @@ class Together:
         self.ranks = ranks
         self.shards = shards
         self._quiet = Quiet(models)
+        self.padding: Padding | None = None
+        """What keeps ranks in step where each backward is added up at once."""
+        if shards is not None and shards.is_at_once:
+            self.padding = Padding(shards.roots)
+            shards.on_end = self.padding.end
+        self._is_inside = False
         self.has_more = False
         """Whether this rank's loader has further batches, as it will say in the next round."""
         self.any_has_more = False
@@ -92,11 +78,28 @@ class Together:
         self._exchange = Exchange(ranks)
         self._given_up = 0
         self._loops = 0
-        self._prints: tuple[list[int], int] = ([], 0)
+        self._closing = Closing(self)
 
     def waiting(self, what: str) -> contextlib.AbstractContextManager[None]:
-        """Turn the error of a collective in here into one that says who did not come."""
+        """Surround a collective: an error of it says what was waited for, and for whom."""
         return self._exchange.waiting(what)
+
+    @classmethod
+    def of(cls, ranks: Ranks, models: Sequence[nn.Module]) -> Together | None:
+        """Return a stepper's part, if there are other ranks."""
+        if ranks.is_alone:
+            return None
+        return cls(ranks, models, Shards(ranks, models) if ranks.kind == "sharded" else None)
+
+    def join(self, lanes: Mapping[str, Lane]) -> None:
+        """Let the windows of these optimizers be those of all ranks."""
+        if self.padding is not None:
+            require_one_lane(lanes)
+        for lane in lanes.values():
+            if self.shards is not None:
+                lane.buffers = self.shards.buffers(lane.optimizers, lane.accumulate_in)
+            if self.padding is not None:
+                lane.on_nothing = self.padding.backward_nothing
 
     # -- loops -----------------------------------------------------------------------------------
 
@@ -105,7 +108,7 @@ class Together:
         self._loops += is_new
         described = ", ".join(f"{size} for {name!r}" for name, size in sizes.items())
         about = f"loop {self._loops} in windows of {described}"
-        self._round(Said(Kind.BEGIN, about, has_more=self.has_more), "the start of a loop")
+        self.round(Said(Kind.BEGIN, about, has_more=self.has_more), "the start of a loop")
         return self.any_has_more
 
     def agree_on_next(self, name: str | None, touched: Sequence[str], *, is_over: bool) -> Turn:
@@ -131,7 +134,7 @@ class Together:
         return Turn(frozenset(other for one in heard for other in one.touched), is_over=True)
 
     def _heard(self, said: Said, what: str) -> list[Said]:
-        self.is_in_step = False
+        self.is_in_step = self._is_inside = False
         if self.wants_save:
             said = replace(said, wants_save=True)
         heard = self._exchange.round(said, what)
@@ -139,7 +142,8 @@ class Together:
         self.any_has_more = any(one.has_more for one in heard)
         return heard
 
-    def _round(self, said: Said, what: str) -> list[Said]:
+    def round(self, said: Said, what: str) -> list[Said]:
+        """Say something and hear everyone, who have come for the same."""
         heard = self._heard(said, what)
         require_agreement(heard, what)
         self.is_in_step = True
@@ -154,8 +158,10 @@ class Together:
         self._quiet.begin()
         if self.shards is not None and not self.shards.is_begun:
             self.shards.reserve_whole()
-            self._round(Said(Kind.OPEN, has_more=self.any_has_more), "the opening of a window")
+            self.round(Said(Kind.OPEN, has_more=self.any_has_more), "the opening of a window")
             self.shards.gather()
+            if self.padding is not None:
+                self.padding.begin()
 
     def end_window(self) -> None:
         """Let everything be as its user had it."""
@@ -168,6 +174,41 @@ class Together:
         if self.shards is not None:
             self.shards.gather()
 
+    def has_batch(self, *, own: bool) -> bool:
+        """Agree on a micro-batch that needs all ranks; a rank without one runs along.
+
+        Returns whether any rank has one.
+        """
+        padding = self.padding
+        assert padding is not None  # noqa: S101 -- asked for only then
+        padding.next_batch()
+        said = Said(Kind.BATCH, has_more=own, can_pad=own or padding.can_run)
+        what = "a micro-batch"
+        heard = self.round(said, what)
+        stuck = [not one.can_pad for one in heard]
+        if self.any_has_more and any(stuck):
+            raise agreed(
+                f"{ranks_that(stuck)} had no batch yet to run along with.",
+                why='with sync="micro-batch" every forward needs all ranks; one without a batch '
+                "runs its last one again for nothing, and has none. The window was thrown away.",
+                fix='give every rank at least one batch, or pass sync="window".',
+                more="ranks",
+            )
+        self._is_inside = self.any_has_more
+        if self.any_has_more and not own:
+            padding.run()
+        return self.any_has_more
+
+    def padded(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """Yield the pieces of a batch; run along as long as other ranks have more."""
+        waiting = iter(pieces)
+        while True:
+            piece = next(waiting, None)
+            if not self.has_batch(own=piece is not None):
+                return
+            if piece is not None:
+                yield piece
+
     # -- giving up -------------------------------------------------------------------------------
 
     def give_up(self, reason: str, error: BaseException | None = None) -> None:
@@ -176,6 +217,10 @@ class Together:
             return
         self._given_up += 1
         self.is_in_step = False
+        if self._is_inside:
+            # The others wait in the middle of a forward or backward, and would take a message of
+            # ours for a part of it; they find out when this process ends, or by their timeout.
+            return
         if error is not None:
             first = str(error).splitlines()[0] if str(error) else ""
             reason = f"{type(error).__name__}: {first}"
@@ -193,8 +238,6 @@ class Together:
             self.end_window()
             raise
 
-    # -- the close -------------------------------------------------------------------------------
-
     def close(self, lane: Lane, scale: float, *, keep_gradients: bool) -> Update:
         """Turn what all ranks have gathered into one update, the same on each of them.
 
@@ -202,157 +245,41 @@ class Together:
         """
         lane.is_closing = True
         try:
-            update = self._closed(lane, scale)
+            update = self._closing.update(lane, scale, has_more=self.has_more)
         except BaseException:
             lane.end()
             raise
         lane.end(keep_gradients=keep_gradients)
         return update
 
-    def _closed(self, lane: Lane, scale: float) -> Update:
-        what = f"the close of {lane.name!r}"
-        try:
-            own = self._own(lane, scale)
-        except RuntimeError as error:
-            if is_out_of_memory(error) and lane.stepping is not None:
-                said = Said(Kind.CLOSE, lane.name, out_of_memory=True, can_retry=True)
-                with contextlib.suppress(PeerOutOfMemoryError):
-                    self._agree(said, what, lane)
-                mark(error)
-            raise
-        verdict = self._agree(own.said, what, lane)
-        try:
-            held, factor = self._added_up(lane, own, verdict, scale, what)
-            raw_norm = self._norm(lane, held)
-            remember_references(lane, verdict.terms, verdict.micro_batches)
-            lane.micro_batches = verdict.micro_batches
-            return act(lane, held, verdict.terms, factor=factor, raw_norm=raw_norm)
-        except RuntimeError as error:
-            if is_out_of_memory(error) and isinstance(lane.stepping, Ready):
-                lane.stepping.say_so(error)
-            if not any(verdict.holders) and isinstance(error, WindowError):
-                mark(error)
-            raise
-
-    def _agree(self, said: Said, what: str, lane: Lane) -> Verdict:
-        heard = self._round(said, what)
-        require_same_close(heard, lane.name)
-        return Verdict.of(heard, len(lane.buffers.members))
-
-    def _own(self, lane: Lane, scale: float) -> Own:
-        buffers = lane.buffers
-        if lane.tallies:
-            buffers.require_untouched()
-        grads.coalesce(buffers.members)
-        reading = read(lane.tallies, [])
-        shares = _shares(reading, buffers.gradients())
-        if not any(share.items > 0 for share in shares.values()):
-            # What a mean over nothing has left is no part of anything.
-            grads.clear(buffers.members)
-        found = list(buffers.by_term().values())
-        flags = [any(g is not None for g in row) for row in zip(*found, strict=True)]
-        sparse = [
-            index
-            for index, row in enumerate(zip(*found, strict=True))
-            if any(g is not None and g.is_sparse for g in row)
-        ]
-        said = Said(
-            Kind.CLOSE,
-            lane.name,
-            has_more=self.has_more,
-            print_of=self._print_of(buffers.members),
-            micro_batches=lane.micro_batches,
-            scale=scale,
-            is_gathered=lane.is_gathered,
-            is_one_factor=buffers.is_single,
-            can_retry=lane.stepping is not None,
-            terms=shares,
-            holders=pack_flags(flags),
-            sparse=tuple(sparse),
-        )
-        places = places_of(buffers.members, lane.accumulate_in)
-        if isinstance(buffers, ShardedBuffers):
-            buffers.reserve()
-            places = [p for p, is_plain in zip(places, buffers.plain(), strict=True) if is_plain]
-        return Own(said, reading, Reduction(places))
-
-    def _print_of(self, members: Sequence[Tensor]) -> int:
-        """Return a number that tells one list of parameters from another."""
-        known, number = self._prints
-        keys = list(map(id, members))
-        if keys != known:
-            text = ";".join(f"{tuple(p.shape)}{p.dtype}" for p in members)
-            number = zlib.crc32(text.encode())
-            self._prints = keys, number
-        return number
-
-    def _added_up(
-        self, lane: Lane, own: Own, verdict: Verdict, scale: float, what: str
-    ) -> tuple[list[Tensor], float]:
-        """Add the gradients of all ranks; return them, and the factor that is still to come."""
-        buffers = lane.buffers
-        before = {
-            name: verdict.terms[name] for name, share in own.said.terms.items() if share.items > 0
-        }
-        factor, later = 1.0, 1.0
-        if not buffers.is_single:
-            references = own.reading.references
-            buffers.merge(
-                {
-                    name: arithmetic.normaliser(references[name], before[name].items) / scale
-                    if name in before
-                    else 0.0
-                    for name in buffers.by_term()
-                }
-            )
-        elif verdict.factor is not None:
-            later = verdict.factor
-        else:
-            factor = one_factor(lane, before, own.reading.references) / scale
-        with self._exchange.waiting(f"the sum of the gradients at {what}"):
-            dense = [
-                is_held and index not in verdict.sparse
-                for index, is_held in enumerate(verdict.holders)
-            ]
-            if isinstance(buffers, ShardedBuffers):
-                plain = buffers.plain()
-                buffers.reduce(verdict.holders, factor)
-                dense = [flag for flag, is_plain in zip(dense, plain, strict=True) if is_plain]
-            own.reduction.run(dense, factor, self.ranks.group)
-            for index in sorted(verdict.sparse):
-                add_sparse(buffers.members[index], factor, self.ranks.group)
-        return buffers.gradients(), later
-
-    def _norm(self, lane: Lane, held: Sequence[Tensor]) -> float:
-        if isinstance(lane.buffers, ShardedBuffers):
-            return lane.buffers.norm()
-        found = math.hypot(*grads.to_host(grads.folded(grads.norms(held))))
-        return found if math.isfinite(found) else grads.exact_norm(held)
-
     # -- two passes ------------------------------------------------------------------------------
 
-    def gather(self, own: Sequence[Tensor], lane: Lane, *, summed: bool) -> list[Tensor]:
+    def gather(self, own: Sequence[Tensor], lane: Lane, *, summed: bool) -> Gathered:
         """Return the representations of all ranks' samples, attached to the graph of this rank's.
 
         Every rank comes here, also one without samples.
         """
         what = "the gathering of representations"
-        heard = self._round(Said(Kind.SHAPES, shapes=describe(own)), what)
-        device = lane.buffers.members[0].device
-        with self._exchange.waiting(what):
-            return representations_of_all(
-                own,
+        heard = self.round(Said(Kind.SHAPES, shapes=describe(own)), what)
+        first = next((rank for rank, said in enumerate(heard) if said.shapes), self.ranks.rank)
+        # The loss is the same on all ranks, and so is the gradient of what only it uses: one rank
+        # has it, the others stop at their own representations.
+        links = [] if first == self.ranks.rank else linked(own)
+        with self.waiting(what):
+            leaves = representations_of_all(
+                [stand_in for _, stand_in in links] or own,
                 heard,
                 rank=self.ranks.rank,
                 group=self.ranks.group,
-                device=device,
+                device=lane.buffers.members[0].device,
                 summed=summed,
             )
+        return Gathered(leaves, [pair for pair in links if pair[0].requires_grad])
 
     def add_counts(self, own: Mapping[str, float]) -> dict[str, float]:
         """Return the counts of all ranks; every rank comes here, also one that has none."""
         terms = {name: Share(0.0, 0.0, count, 1.0) for name, count in own.items()}
-        heard = self._round(Said(Kind.COUNTS, terms=terms), "the counts of a loss")
+        heard = self.round(Said(Kind.COUNTS, terms=terms), "the counts of a loss")
         return {name: total.items for name, total in totals(heard).items()}
 
     # -- replays ---------------------------------------------------------------------------------
@@ -368,16 +295,3 @@ class Together:
         require_agreement(heard, "the start of an update")
         self.is_in_step = True
         require_same_close(heard, "")
-
-
-def _shares(reading: Reading, held: list[Tensor]) -> dict[str, Share]:
-    found: dict[str, TermTotal] = terms_of(reading, held)
-    return {
-        name: Share(
-            term.loss * term.items if term.items else 0.0,
-            term.weighted * term.items,
-            term.items,
-            reading.references[name],
-        )
-        for name, term in found.items()
-    }

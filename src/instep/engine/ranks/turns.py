@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from instep.engine.feed import END
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -12,6 +14,11 @@ if TYPE_CHECKING:
     from instep.engine.lane import Lane
     from instep.engine.ranks.together import Together
     from instep.engine.update import Update
+
+
+def take_alone(feed: Feed, _: int) -> Any:
+    """Return the next batch, or END, of a process by itself."""
+    return feed.take()
 
 
 class Turns:
@@ -35,6 +42,21 @@ class Turns:
         """End the window; what was gathered for it stays for its replay."""
         if not is_replayed:
             self._together.end_window()
+
+    def take(self, feed: Feed, left: int) -> Any:
+        """Return the next batch, or END; where every micro-batch needs all ranks, run along.
+
+        left: how many micro-batches the window may still have.
+        """
+        together = self._together
+        if together.padding is None:
+            return feed.take()
+        if feed.draw_ahead(1):
+            together.has_batch(own=True)
+            return feed.take()
+        while left and together.has_batch(own=False):
+            left -= 1
+        return END
 
     @property
     def are_needed(self) -> bool:

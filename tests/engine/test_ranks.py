@@ -1,0 +1,171 @@
+"""What ranks conclude from what they say: plain numbers, without a process group."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from instep.engine.arithmetic import Part, total
+from instep.engine.ranks import headers
+from instep.engine.ranks.exchange import HEAD, SLOT, _read, _slot
+from instep.engine.ranks.headers import Kind, Said, Share, Verdict
+from instep.engine.ranks.reduction import places_of
+from instep.engine.ranks.world import ALONE, ranks_of, wrapped_in
+from instep.errors import WindowError
+
+floats = st.floats(allow_nan=False, width=64)
+counts = st.integers(0, 2**53).map(float)
+shares = st.builds(Share, floats, floats, counts, st.integers(-20, 20).map(lambda n: 2.0**n))
+said = st.builds(
+    Said,
+    st.sampled_from(list(Kind)),
+    st.text(max_size=20),
+    has_more=st.booleans(),
+    is_over=st.booleans(),
+    touched=st.lists(st.text(max_size=5), max_size=3).map(tuple),
+    print_of=st.integers(0, 2**32),
+    micro_batches=st.integers(0, 10**6),
+    scale=st.floats(1e-30, 1e30),
+    terms=st.dictionaries(st.text(max_size=8), shares, max_size=4),
+    holders=st.lists(st.booleans(), max_size=70).map(headers.pack_flags),
+    sparse=st.lists(st.integers(0, 99), max_size=3).map(tuple),
+    can_pad=st.booleans(),
+    out_of_memory=st.booleans(),
+)
+
+
+@given(said)
+def test_what_is_said_arrives_bit_for_bit(one):
+    assert headers.unpack(one.pack()) == one
+
+
+@given(said)
+def test_a_slot_holds_it_or_says_how_long_it_is(one):
+    packed = one.pack()
+    slot = _slot(packed, one.kind, SLOT)
+    assert len(slot) == SLOT
+    assert int.from_bytes(slot[:4], "little") == len(packed)
+    if len(packed) <= SLOT - HEAD:
+        assert _read(slot, len(packed)) == one
+    else:
+        # Its kind is known all the same: a rank that gave up is heard by all.
+        assert _read(slot, len(packed)).kind is one.kind
+        assert _read(_slot(packed, one.kind, len(packed) + HEAD), len(packed)) == one
+
+
+@given(st.lists(st.booleans(), max_size=200))
+def test_flags_come_back(flags):
+    assert headers.unpack_flags(headers.pack_flags(flags), len(flags)) == flags
+
+
+parts = st.builds(
+    Part, st.floats(-1e3, 1e3), st.integers(0, 1000).map(float), st.floats(0.1, 3.0), st.booleans()
+)
+
+
+@given(st.lists(st.lists(parts, max_size=5), min_size=1, max_size=5))
+def test_terms_of_all_ranks_are_those_of_one_process(ranks):
+    heard = []
+    for mine in ranks:
+        own = total(mine)
+        share = Share(
+            own.loss * own.items if own.items else 0.0, own.weighted * own.items, own.items, 1.0
+        )
+        heard.append(Said(Kind.CLOSE, terms={"loss": share} if mine else {}))
+    found = headers.totals(heard)
+    expected = total([part for mine in ranks for part in mine])
+    if not any(ranks):
+        assert found == {}
+        return
+    assert found["loss"].items == expected.items
+    if expected.items:
+        scale = max(abs(part.loss) * max(part.items, 1.0) for mine in ranks for part in mine)
+        assert found["loss"].loss == pytest.approx(expected.loss, abs=1e-12 * scale)
+        assert found["loss"].weighted == pytest.approx(expected.weighted, abs=1e-11 * scale)
+    else:
+        assert math.isnan(found["loss"].loss)
+
+
+def closing(items, reference=4.0, holders="*", **options):
+    term = {"loss": Share(items, items, items, reference)} if items is not None else {}
+    options = {"is_one_factor": True, "micro_batches": 1, **options}
+    return Said(Kind.CLOSE, "optimizer", terms=term, holders=holders, **options)
+
+
+def test_a_factor_that_all_have_is_applied_after_the_sum():
+    verdict = Verdict.of([closing(3.0), closing(5.0), closing(None, holders="")], 2)
+    assert verdict.factor == 4.0 / 8.0
+    assert verdict.terms["loss"].items == 8.0
+    assert verdict.holders == [True, True]
+    assert verdict.micro_batches == 3
+
+
+def test_a_factor_that_differs_is_applied_before_it():
+    assert Verdict.of([closing(3.0), closing(5.0, 8.0)], 2).factor is None
+    assert Verdict.of([closing(3.0), closing(5.0, is_one_factor=False)], 2).factor is None
+
+
+def test_a_loss_that_is_the_same_everywhere_counts_once():
+    heard = [closing(None, holders=""), closing(7.0, is_gathered=True)]
+    heard.append(closing(7.0, is_gathered=True))
+    assert Verdict.of(heard, 1).terms["loss"].items == 7.0
+
+
+@pytest.mark.parametrize(
+    ("heard", "words"),
+    [
+        ([Said(Kind.CLOSE), Said(Kind.FAILED, "no")], "rank 1 gave up"),
+        ([Said(Kind.FAILED, "a"), Said(Kind.FAILED, "b")], "ranks 0 and 1 gave up"),
+        ([Said(Kind.CLOSE, "g"), Said(Kind.CLOSE, "c")], "not in the same place"),
+        ([Said(Kind.CLOSE, "g"), Said(Kind.NEXT, "g")], "not in the same place"),
+    ],
+)
+def test_ranks_that_are_elsewhere(heard, words):
+    with pytest.raises(WindowError, match=words) as caught:
+        headers.require_agreement(heard, "the close")
+    assert headers.is_agreed(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("heard", "words"),
+    [
+        ([closing(1.0), closing(1.0, print_of=1)], "different parameters"),
+        ([closing(1.0), closing(1.0, scale=2.0)], "different loss scales"),
+        ([closing(1.0), closing(1.0, is_gathered=True)], "some ranks gathered"),
+        ([closing(1.0), closing(1.0, out_of_memory=True)], "rank 1 ran out of memory"),
+    ],
+)
+def test_ranks_that_do_not_fit_together(heard, words):
+    with pytest.raises(WindowError, match=words) as caught:
+        headers.require_same_close(heard, "optimizer")
+    assert headers.is_agreed(caught.value)
+
+
+def test_all_replay_if_all_can():
+    heard = [closing(1.0, can_retry=True), closing(1.0, can_retry=True, out_of_memory=True)]
+    with pytest.raises(headers.PeerOutOfMemoryError, match="rank 1"):
+        headers.require_same_close(heard, "optimizer")
+
+
+def test_many_ranks_are_named_in_short():
+    assert headers.ranks_that([True] * 20) == "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 12 more"
+
+
+def test_a_plain_model_is_alone():
+    model = nn.Linear(2, 2)
+    assert ranks_of([model], None, "window") is ALONE
+    assert not list(wrapped_in([model, nn.Sequential(model)]))
+
+
+def test_types_of_gradients_that_are_not_there():
+    narrow, wide = nn.Linear(1, 1).bfloat16().weight, nn.Linear(1, 1).double().weight
+    assert [p.dtype for p in places_of([narrow, wide], torch.float32)] == [
+        torch.float32,
+        torch.float64,
+    ]
+    assert [p.dtype for p in places_of([narrow], None)] == [torch.bfloat16]
