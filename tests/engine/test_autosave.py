@@ -319,6 +319,45 @@ def _first_with(index: int) -> int:
     return next(place for place, batch in enumerate(order) if index in batch)
 
 
+def stop() -> None:
+    raise Stop
+
+
+def left(how: str) -> tuple:
+    """Leave the loop of epoch 1 after its first window, and save then."""
+    model = mlp()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    data = batches([2] * 3)
+    state = None
+    try:
+        for epoch in stepper.epochs(3):
+            for window in stepper.windows(data, size=1):
+                for batch in window:
+                    window.backward(mean_loss(model, *batch), items=2)
+                if epoch == 1 and how == "error":
+                    stop()
+                if epoch == 1 and how == "break":
+                    break
+            if epoch == 1:
+                state = stepper.state_dict()
+                break
+    except Stop:
+        state = stepper.state_dict()
+    other = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    other.load_state_dict(state)
+    return list(other.epochs(3)), [other.state_dict()["place"]]
+
+
+@pytest.mark.parametrize("how", ["end", "break"])
+def test_an_epoch_whose_loop_is_over_is_over(how):
+    assert left(how) == ([2], [None])
+
+
+def test_an_epoch_that_an_error_has_left_begins_again_and_that_is_said():
+    with pytest.warns(InstepWarning, match="after an error had left the loop"):
+        assert left("error") == ([1, 2], [None])
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

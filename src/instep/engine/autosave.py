@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import signal
+import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -72,10 +73,12 @@ class Autosave:
         signals: Sequence[int],
         deadline: float,
     ) -> None:
+        self._core = loop.core
+        self._require_free(signals)
         self.path = disk.place_of(path)
         self.extra = extra
         """Your own data: saved with every checkpoint, and filled from the one that was loaded."""
-        self._stepper, self._loop, self._core = stepper, loop, loop.core
+        self._stepper, self._loop = stepper, loop
         self._pace, self._wait = pace, wait
         self._signals = Signals(signals, deadline, self._too_late)
         self.resumed: Loaded | None = self._resume()
@@ -83,6 +86,14 @@ class Autosave:
         if self.resumed is not None:
             extra.update(self.resumed.extra or {})
         self._saved_at = (loop.index, time.monotonic())
+        if self.resumed is None:
+            # What cannot be saved is found out now, and not an hour later; and a run that is killed
+            # before its first checkpoint begins again with the same weights.
+            self.save()
+        self._signals.install()
+        self._core.autosave = self
+
+    def _require_free(self, signals: Sequence[int]) -> None:
         if self._core.autosave is not None:
             raise SetupError(
                 "this stepper saves itself already.",
@@ -90,12 +101,13 @@ class Autosave:
                 fix="leave the `with` block of the first one before, or call its stop().",
                 more="autosave",
             )
-        if self.resumed is None:
-            # What cannot be saved is found out now, and not an hour later; and a run that is killed
-            # before its first checkpoint begins again with the same weights.
-            self.save()
-        self._signals.install()
-        self._core.autosave = self
+        if signals and threading.current_thread() is not threading.main_thread():
+            raise SetupError(
+                "autosave was called outside of the main thread.",
+                why="Python sets and runs handlers of signals in the main thread only.",
+                fix="call it in the main thread, or pass signals=() to save by count and time.",
+                more="autosave",
+            )
 
     def save(self) -> None:
         """Save now; only where the run can be continued, as `stepper.save`."""

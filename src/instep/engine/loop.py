@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,12 +38,27 @@ class Loop:
         self.epoch = 0
         self.is_epoch_over = False
         """Whether the loop of this epoch has come to its end, or was left."""
+        self.was_left = self.has_finished = False
 
-    @property
     def epoch_to_save(self) -> int:
-        """The epoch that a resumed run begins with: the next one, once this one's loop is over."""
-        is_over = self.is_epoch_over and self.run is None and self.pending is None
-        return self.epoch + int(is_over)
+        """Return the epoch that a resumed run begins with: the next, once this one's loop is over.
+
+        A loop may be left by `break`, and its epoch is over then; in an `except` block it was left
+        by an error, and the place in its data is gone.
+        """
+        if not self.is_epoch_over or self.run is not None or self.pending is not None:
+            return self.epoch
+        if self.was_left and sys.exc_info()[0] is not None:
+            self.core.warn(
+                "a checkpoint was made after an error had left the loop.",
+                why="the place in its data went with the loop, so that its epoch begins anew when "
+                "this is loaded.",
+                fix="save inside the loop, or use stepper.autosave; for Ctrl-C, with "
+                "signals=[signal.SIGINT].",
+                more="resume",
+            )
+            return self.epoch
+        return self.epoch + 1
 
     def epochs(self, count: int) -> Iterator[int]:
         """Count epochs, from the one that was saved."""
@@ -97,6 +113,7 @@ class Loop:
     def start(self, feed: Feed, sizes: Mapping[str, int]) -> Run:
         """Note that a loop over a loader is under way."""
         self.run = Run(feed, sizes, self.run)
+        self.has_finished = False
         feed.on_failure = self._failed_draw
         return self.run
 
@@ -108,6 +125,7 @@ class Loop:
         if inside is run:
             self.run = run.outer
             self.is_epoch_over = True
+            self.was_left = not self.has_finished
 
     def open(self, window: Window, resumed: Resume | None) -> Window:
         """Make this the open window: every lane begins, or continues where it was saved."""
@@ -133,6 +151,7 @@ class Loop:
 
     def finish(self) -> None:
         """Note that a loader ended."""
+        self.has_finished = True
         self.pending = None
         self.core.conclude_all()
         if self.core.recorder is not None:

@@ -14,8 +14,6 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from instep.errors import SetupError
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import FrameType
@@ -40,14 +38,7 @@ class Signals:
         """The signal that waits for a safe point."""
 
     def install(self) -> None:
-        """Take the place of the handlers that are there."""
-        if self._numbers and threading.current_thread() is not threading.main_thread():
-            raise SetupError(
-                "autosave was called outside of the main thread.",
-                why="Python sets and runs handlers of signals in the main thread only.",
-                fix="call it in the main thread, or pass signals=() to save by count and time.",
-                more="autosave",
-            )
+        """Take the place of the handlers that are there; in the main thread."""
         for number in self._numbers:
             self._previous[number] = signal.signal(number, self._handle)
 

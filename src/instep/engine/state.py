@@ -103,7 +103,7 @@ def save(loop: Loop) -> dict[str, Any]:
     return {
         "version": VERSION,
         "index": loop.index - int(open_window is not None),
-        "epoch": loop.epoch_to_save,
+        "epoch": loop.epoch_to_save(),
         "scaler": loop.core.scaling.state_dict(),
         "outcomes": loop.core.scaling.outcomes(),
         "random": rng.full_state(),

@@ -180,7 +180,8 @@ class Stepper:
     def epochs(self, count: int) -> Iterator[int]:
         """Count epochs from 0, or from the one in which the loaded run was saved.
 
-        One loop over one loader in each of them.
+        One loop over one loader in each of them. It counts on: `epochs(5)` after `epochs(3)` are
+        two more.
         """
         return self._loop.epochs(count)
 
