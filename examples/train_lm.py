@@ -123,7 +123,8 @@ def train(options: argparse.Namespace) -> None:
                     logits = spread(tokens).flatten(0, 1)
                     loss = F.cross_entropy(logits, targets.flatten(), ignore_index=IGNORED)
                     window.backward(loss, items=(targets != IGNORED).sum())
-            say(f"epoch {epoch + 1}: loss {window.loss:.3f}")
+                if window.index % 10 == 0:
+                    say(f"epoch {epoch + 1}, update {window.index + 1}: loss {window.loss:.3f}")
     say(f"weights: {digest_of(model)}")
 
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.checkpoint import files
+from instep.checkpoint import envelope, files
 from instep.checkpoint.disk import previous_of
 from instep.errors import CheckpointError
 
@@ -117,6 +117,25 @@ def test_nothing_in_a_file_is_run(tmp_path):
 def test_what_could_not_be_read_is_not_written():
     with pytest.raises(CheckpointError, match=r"extra\['f'\] is a builtins.type"):
         files.require_plain({"f": int}, "extra")
+
+
+@pytest.mark.parametrize("at", [0, 3, 10, 25])
+def test_an_error_in_the_middle_is_not_hidden_by_the_one_that_follows(path, monkeypatch, at):
+    """A handler of a signal raises wherever it comes; torch then fails to end its archive."""
+    before = path.read_bytes()
+    write, calls = envelope.Sealing.write, []
+
+    def interrupted(self, data):
+        calls.append(len(data))
+        if len(calls) == at + 1:
+            raise ArithmeticError("a worker has died")
+        return write(self, data)
+
+    monkeypatch.setattr(envelope.Sealing, "write", interrupted)
+    with pytest.raises(ArithmeticError, match="a worker has died"):
+        files.write(path, PARTS, updates=11)
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == ["run.ckpt"]
 
 
 def test_a_full_disk_in_the_middle_of_a_tensor(path):

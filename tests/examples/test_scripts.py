@@ -113,8 +113,8 @@ def test_contrastive(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_train_lm(capsys: pytest.CaptureFixture[str]) -> None:
-    first, last = numbers(printed("train_lm", capsys), "loss")
-    assert last < first < 5.6  # of one byte in 256, guessed
+    first, *_, last = numbers(printed("train_lm", capsys), "loss")
+    assert last < 3.5 < first < 6.0  # a guess among 256 bytes is 5.5
 
 
 def test_train_lm_goes_on_when_it_is_started_again(

@@ -23,6 +23,8 @@ from instep.errors import CheckpointError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from instep.checkpoint.envelope import Sealing
+
 SAID = {
     "foreign": "is no checkpoint of instep",
     "unfinished": "was never finished",
@@ -57,7 +59,18 @@ def require_plain(parts: Any, name: str = "parts") -> None:
 
 def write(path: Path, parts: dict[str, Any], *, updates: int) -> None:
     """Write a checkpoint; it appears whole or not at all."""
-    disk.write_whole(path, lambda sealing: torch.save(parts, sealing), updates=updates)  # type: ignore[arg-type]
+    disk.write_whole(path, lambda sealing: _serialise(parts, sealing), updates=updates)
+
+
+def _serialise(parts: dict[str, Any], sealing: Sealing) -> None:
+    try:
+        torch.save(parts, sealing)  # type: ignore[arg-type]
+    except RuntimeError as error:
+        # torch ends its archive on the way out, and fails at that, too: the first one is the cause.
+        first = error.__context__
+        if first is None or "unexpected pos" not in str(error):
+            raise
+        raise first from None
 
 
 def read(path: Path) -> Read:
