@@ -17,8 +17,14 @@ EXACT = 1e-12
 
 def spread(model: nn.Module, kind: str) -> nn.Module:
     """Wrap a model for the ranks of a case."""
-    if kind == "ddp":
-        return DistributedDataParallel(model)
+    if kind.startswith("ddp"):
+        options = {
+            "ddp unused": "find_unused_parameters",
+            "ddp static": "static_graph",
+            "ddp views": "gradient_as_bucket_view",
+        }
+        name = options.get(kind)
+        return DistributedDataParallel(model, **({name: True} if name else {}))
     if kind == "fsdp":
         for layer in model:
             if list(layer.parameters(recurse=False)):

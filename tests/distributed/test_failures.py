@@ -181,7 +181,7 @@ def test_a_rank_that_hangs_is_named(three, monkeypatch):
     found = three.run(hang, timeout=2.0)
     assert found[1] == "slept"
     for text in (found[0], found[2]):
-        assert text.startswith("rank 1 did not come to the close of 'optimizer'.")
+        assert text.startswith("rank 1 did not come to the close of 'optimizer' in time.")
 
 
 def leave(rank, world):

@@ -129,3 +129,23 @@ def test_a_rank_without_any_memory_ends_all(two, kind):
     assert found[0][0] == "WindowError"
     assert "rank 1 gave up" in found[0][1]
     assert "SplitError: a piece of one sample does not fit" in found[0][1]
+
+
+def nothing_to_cut(rank, world, kind):
+    """One rank has a batch without samples, and Micro("auto") all the same."""
+    plain = mlp()
+    model = spread(plain, kind)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    batch = dealt([[6], [0]])[rank][0]
+    update = stepper.step(
+        batch, lambda b: (mean_loss(model, *b), len(b[1])), split=instep.Micro("auto")
+    )
+    return values(plain), update.items, update.skipped
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_rank_without_samples(two, kind):
+    expected = train_whole(mlp(), [dealt([[6]])[0]])
+    for numbers, items, skipped in two.run(nothing_to_cut, kind):
+        assert (items, skipped) == (6.0, None)
+        assert error(numbers, expected) < EXACT

@@ -61,6 +61,14 @@ def test_the_update_is_that_of_one_process(crew, kind, name):
         assert len(updates) == epochs == count
 
 
+@pytest.mark.parametrize("kind", ["ddp unused", "ddp static", "ddp views"])
+def test_ways_to_build_ddp(two, kind):
+    sizes = RAGGED["uneven micro-batches"][:2]
+    expected, _ = reference(sizes, 2)
+    for numbers, _, _ in two.run(train, kind, sizes, 2):
+        assert error(numbers, expected) < EXACT
+
+
 OPTIONS = {
     "clip_norm": {"clip_norm": 0.05},
     "clip_value": {"clip_value": 0.01},

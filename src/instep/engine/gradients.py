@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # torch documents its foreach functions, and names them with an underscore while they are in beta.
 foreach_norm = torch._foreach_norm  # noqa: SLF001
 foreach_mul_ = torch._foreach_mul_
+foreach_copy_ = torch._foreach_copy_
 foreach_clamp_max_ = torch._foreach_clamp_max_
 foreach_clamp_min_ = torch._foreach_clamp_min_
 

@@ -35,8 +35,8 @@ class Exchange:
         self._ranks = ranks
         self._rounds = 0
         self._left: list[Any] = []
-        self._usual: tuple[Tensor, list[Tensor]] | None = None
-        self._last: tuple[Tensor, list[Tensor]] | None = None
+        self._usual: tuple[Tensor, Tensor] | None = None
+        self._last: tuple[Tensor, Tensor] | None = None
         if ranks.device().type == "cpu":
             self.prepare()
 
@@ -48,7 +48,6 @@ class Exchange:
     def round(self, said: Said, what: str) -> list[Said]:
         """Say something and hear everyone; `what` is waited for, in the words of an error."""
         self._rounds += 1
-        self._left.clear()
         with self.waiting(what):
             packed = said.pack()
             slots = self._gather(_slot(packed, said.kind, SLOT), SLOT)
@@ -58,6 +57,8 @@ class Exchange:
             if longest > SLOT - HEAD and all(slot[4] != Kind.FAILED for slot in slots):
                 size = longest + HEAD
                 slots = self._gather(_slot(packed, said.kind, size), size)
+        # Rounds keep their order: what was said on the way out before has arrived, too.
+        self._left.clear()
         return [_read(slot, length) for slot, length in zip(slots, lengths, strict=True)]
 
     def leave(self, reason: str) -> None:
@@ -72,44 +73,47 @@ class Exchange:
             said = Said(Kind.FAILED, said.about[: len(said.about) // 2])
         # Where the others are gone already, nobody has to be told.
         with contextlib.suppress(RuntimeError):
-            mine, slots = self._last or self._tensors(SLOT)
+            mine, whole = self._last or self._tensors(SLOT)
             self._last = None
             slot = bytearray(_slot(packed, said.kind, SLOT))
             mine.copy_(torch.frombuffer(slot, dtype=torch.uint8))
+            slots = list(whole.split(SLOT))
             work = dist.all_gather(slots, mine, group=self._ranks.group, async_op=True)
             self._left.append((work, mine, slots))
 
     @contextlib.contextmanager
     def waiting(self, what: str) -> Iterator[None]:
         """Turn the error of a collective into one that says what was waited for, and for whom."""
+        since = time.monotonic()
         try:
             yield
         except RuntimeError as error:
             if isinstance(error, WindowError | torch.OutOfMemoryError):
                 raise
-            raise self._missing(what, error) from error
+            raise self._missing(what, error, time.monotonic() - since) from error
 
     def _gather(self, payload: bytes, size: int) -> list[bytes]:
         import torch.distributed as dist  # noqa: PLC0415 -- in use already
 
         usual = self._usual or self._tensors(SLOT)
-        mine, slots = usual if size == SLOT else self._tensors(size)
+        mine, whole = usual if size == SLOT else self._tensors(size)
         mine.copy_(torch.frombuffer(bytearray(payload), dtype=torch.uint8))
-        dist.all_gather(slots, mine, group=self._ranks.group)
-        here = [slot.cpu() for slot in slots]
-        return [ctypes.string_at(slot.data_ptr(), size) for slot in here]
+        dist.all_gather(list(whole.split(size)), mine, group=self._ranks.group)
+        here = whole.cpu()
+        heard = ctypes.string_at(here.data_ptr(), here.numel())
+        return [heard[start : start + size] for start in range(0, len(heard), size)]
 
-    def _tensors(self, size: int) -> tuple[Tensor, list[Tensor]]:
+    def _tensors(self, size: int) -> tuple[Tensor, Tensor]:
         device = self._ranks.device()
         mine = torch.empty(size, dtype=torch.uint8, device=device)
         whole = torch.empty(self._ranks.world * size, dtype=torch.uint8, device=device)
-        return mine, list(whole.split(size))
+        return mine, whole
 
-    def _missing(self, what: str, error: RuntimeError) -> WindowError:
-        absent = self._roll_call()
-        who = f"{ranks_that(absent)} did not come to {what}" if any(absent) else f"{what} failed"
+    def _missing(self, what: str, error: RuntimeError, waited: float) -> WindowError:
+        late = self._roll_call(waited)
+        who = f"{ranks_that(late)} did not come to {what} in time" if any(late) else ""
         return WindowError(
-            f"{who}.",
+            f"{who or f'{what} failed'}.",
             why="all ranks end a window together. A rank that is not there has stopped with an "
             "error of its own (look at its output first), hangs, or runs another loop. "
             f"torch said: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
@@ -118,19 +122,21 @@ class Exchange:
             more="ranks",
         )
 
-    def _roll_call(self) -> list[bool]:
-        """Return which ranks do not say that they are here, too."""
+    def _roll_call(self, waited: float) -> list[bool]:
+        """Return which ranks do not say that they are here, too, or have come much later."""
         store = _store_of(self._ranks.group)
         absent = [False] * self._ranks.world
         if store is None:
             return absent
         keys = [f"instep/here/{self._rounds}/{rank}" for rank in range(self._ranks.world)]
         try:
-            store.set(keys[self._ranks.rank], "here")
+            store.set(keys[self._ranks.rank], f"{waited:.3f}")
             until = time.monotonic() + ROLL_CALL
             while not store.check(keys) and time.monotonic() < until:
                 time.sleep(0.05)
-            return [not store.check([key]) for key in keys]
+            found = [float(store.get(key)) if store.check([key]) else 0.0 for key in keys]
+            # Who has just come finds the others gone already.
+            return [seconds < 0.5 * max(found) for seconds in found]
         except RuntimeError:
             # The process that held the store is gone, and nothing can be known of the others.
             return absent

@@ -253,7 +253,9 @@ def require_agreement(heard: Sequence[Said], doing: str) -> None:
     failed = [said.kind is Kind.FAILED for said in heard]
     if any(failed):
         reasons = "; ".join(
-            f"rank {rank}: {said.about}" for rank, said in enumerate(heard) if failed[rank]
+            f"rank {rank}: {said.about.rstrip('.')}"
+            for rank, said in enumerate(heard)
+            if failed[rank]
         )
         raise agreed(
             f"{ranks_that(failed)} gave up, so {doing} did not happen on any rank.",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from instep.engine.gradients import foreach_copy_
 from instep.engine.ranks.gathering import gather_rows
 
 if TYPE_CHECKING:
@@ -112,25 +113,33 @@ class Reduction:
         self, places: Sequence[Place], flat: Tensor, factor: float, dist: Any, group: Any
     ) -> None:
         parts = flat.split([place.parameter.numel() for place in places])
-        for place, part in zip(places, parts, strict=True):
-            gradient = place.parameter.grad
-            if gradient is None:
+        views = [part.view(p.parameter.shape) for p, part in zip(places, parts, strict=True)]
+        held = [
+            (view, g)
+            for view, p in zip(views, places, strict=True)
+            if (g := p.parameter.grad) is not None
+        ]
+        for part, place in zip(parts, places, strict=True):
+            if place.parameter.grad is None:
                 part.zero_()
-            else:
-                part.view(gradient.shape).copy_(gradient)
+        if held:
+            foreach_copy_([view for view, _ in held], [gradient for _, gradient in held])
         if factor != 1.0:
             flat.mul_(factor)
         dist.all_reduce(flat, group=group)
-        for place, part in zip(places, parts, strict=True):
+        for view, place in zip(views, places, strict=True):
             parameter = place.parameter
+            if parameter.grad is not None:
+                continue
             try:
-                if parameter.grad is None:
-                    parameter.grad = torch.empty_like(parameter, dtype=place.dtype)
+                parameter.grad = torch.empty_like(parameter, dtype=place.dtype)
             except RuntimeError as error:
                 # The others are on their way to the next bucket: this comes after it.
                 self._missing = error
-                continue
-            parameter.grad.copy_(part.view(parameter.shape))
+            else:
+                held.append((view, parameter.grad))
+        if held:
+            foreach_copy_([gradient for _, gradient in held], [view for view, _ in held])
 
 
 def _alone(place: Place) -> Tensor:

@@ -172,6 +172,7 @@ class Together:
     def go_on(self) -> None:
         """Have whole parameters again after the update of one of several optimizers."""
         if self.shards is not None:
+            self.round(Said(Kind.OPEN, has_more=self.any_has_more), "the rest of a window")
             self.shards.gather()
 
     def has_batch(self, *, own: bool) -> bool:

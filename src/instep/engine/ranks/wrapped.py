@@ -11,9 +11,15 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-# DDP reduces in a backward if its forward found the first of them set; by the others it sends the
-# buffers of rank 0 to everyone in a forward, for which a rank without a batch would not be there.
-QUIET = ("require_backward_grad_sync", "require_forward_param_sync", "broadcast_buffers")
+# DDP reduces in a backward if its forward found the first of them set, and in the very first one of
+# a static graph in any case; by the others it sends the buffers of rank 0 to everyone in a forward,
+# for which a rank without a batch would not be there.
+QUIET = (
+    "require_backward_grad_sync",
+    "static_graph",
+    "require_forward_param_sync",
+    "broadcast_buffers",
+)
 
 
 class Quiet:
