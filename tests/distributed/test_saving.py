@@ -488,7 +488,7 @@ def test_damage_on_the_files_of_one_rank_is_gone_around_by_all(two, tmp_path):
 
 def test_a_rank_that_hangs_while_saving_is_an_error(two, tmp_path):
     with pytest.raises(RankError) as caught:
-        two.run(hang_in_save, str(tmp_path), timeout=3.0)
+        two.run(hang_in_save, str(tmp_path), timeout=2.0)
     assert "rank 1 did not come to the checkpoint" in caught.value.errors[0]
     assert list(folders.finished(tmp_path)) == []
 
@@ -498,7 +498,7 @@ def hang_in_save(rank, world, path):
 
     job = Job(rank, world, "ddp")
     if rank == 1:
-        time.sleep(8)
+        time.sleep(5)
         return
     job.stepper.save(path)
 

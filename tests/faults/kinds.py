@@ -7,6 +7,7 @@ text return how many of them were lost or doubled.
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import os
 import random
@@ -108,6 +109,7 @@ def raising_loader(folder: Path, dice: random.Random, whole: dict[str, Any], wor
     else:
         raise AssertionError(f"line {at} did not raise")
     del broken
+    gc.collect()  # its workers end now, and not in a process that is forked later
     return _lost(Job(workers=workers).train(place), whole, f"line {at}, {workers} workers")
 
 
@@ -136,6 +138,7 @@ def killed_worker(folder: Path, dice: random.Random, whole: dict[str, Any]) -> i
             raise
     if found is None:
         del first
+        gc.collect()
         found = Job(workers=2).train(place)
     return _lost(found, whole, f"a worker at micro-batch {at}")
 
