@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import tempfile
 import time
 import traceback
@@ -97,7 +98,8 @@ def _work(rank: int, world: int, pipe: Any) -> None:
 
 @contextmanager
 def group(rank: int, world: int, store: str, timeout: float) -> Iterator[None]:
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    if sys.platform == "linux":
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     distributed.init_process_group(
         "gloo",
         init_method=f"file://{store}",

@@ -84,6 +84,35 @@ def test_fsdp_adds_every_element_once(two):
         assert second["allreduce_", torch.float64, 2] == 1
 
 
+def guessed(rank, world):
+    """Which gradients there are changes from window to window, and with it what is packed."""
+    plain = nn.ModuleDict({"a": mlp(0), "b": mlp(1)})
+    group = distributed.group.WORLD
+    stepper = instep.Stepper(plain, torch.optim.SGD(plain.parameters(), lr=0.1), group=group)
+    for index, window in enumerate(stepper.windows(dealt(SIZES)[rank], size=1)):
+        for x, y in window:
+            name = "a" if (index + rank) % 3 else "b"
+            window.backward(mean_loss(plain[name], x, y), items=len(y))
+    return values(plain)
+
+
+def test_a_wrong_guess_of_what_there_is_changes_nothing(two):
+    expected = nn.ModuleDict({"a": mlp(0), "b": mlp(1)})
+    start = nn.ModuleDict({"a": mlp(0), "b": mlp(1)})
+    optimizer = torch.optim.SGD(expected.parameters(), lr=0.1)
+    data = dealt(SIZES)[:2]
+    for index in range(6):
+        optimizer.zero_grad()
+        here = [(rank, *mine[index]) for rank, mine in enumerate(data) if index < len(mine)]
+        total = sum(len(y) for _, _, y in here)
+        for rank, x, y in here:
+            name = "a" if (index + rank) % 3 else "b"
+            (mean_loss(expected[name], x, y) * len(y) / total).backward()
+        optimizer.step()
+    for numbers in two.run(guessed):
+        assert error(numbers, expected, start) < EXACT
+
+
 def in_buckets(rank, world):
     """Buckets of a few elements, and gradients that are too large for any."""
     reduction.BUCKET, reduction.LARGE = 20 * 8, 16 * 8

@@ -134,6 +134,14 @@ def other_model(rank, world):
         window.backward(model(torch.ones(1, 5).double()).mean(), items=1)
 
 
+def other_values(rank, world):
+    model = mlp(seed=rank)
+    group = torch.distributed.group.WORLD
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1), group=group)
+    with stepper.window() as window:
+        window.backward(model(torch.ones(1, 5).double()).mean(), items=1)
+
+
 def other_sizes(rank, world):
     plain, model, stepper = build("ddp")
     for window in stepper.windows(dealt(SIZES)[rank], size=1 + rank):
@@ -152,6 +160,7 @@ def other_scale(rank, world):
     ("case", "words"),
     [
         (other_model, "rank 1 and rank 0 have different parameters"),
+        (other_values, "rank 1 and rank 0 have different parameters"),
         (other_sizes, "rank 1 for begin \"loop 1 in windows of 2 for 'optimizer'\""),
         (other_scale, "rank 1 and rank 0 have different loss scales"),
     ],

@@ -12,6 +12,8 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
+
 from instep.engine import arithmetic
 from instep.engine import gradients as grads
 from instep.engine.close import act, one_factor, remember_references, terms_of
@@ -34,7 +36,7 @@ from instep.engine.tally import read
 from instep.errors import WindowError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
@@ -60,6 +62,10 @@ class Closing:
     def __init__(self, together: Together) -> None:
         self._together = together
         self._prints: tuple[list[int], int] = ([], 0)
+        self._compared: set[str] = set()
+        """Optimizers whose parameters were found to be the same on all ranks."""
+        self._guesses: dict[str, list[bool]] = {}
+        """Which gradients were added up at an optimizer's last close."""
 
     def update(self, lane: Lane, scale: float, *, has_more: bool) -> Update:
         """Agree, add up, and update."""
@@ -73,7 +79,16 @@ class Closing:
                     self._agree(said, what, lane)
                 mark(error)
             raise
-        verdict = self._agree(own.said, what, lane)
+        guess = self._guesses.get(lane.name)
+        is_single = lane.buffers.is_single
+
+        def pack() -> None:
+            # Packed while the header travels, as if all had the gradients that they had before.
+            if guess is not None and is_single:
+                own.reduction.pack(guess)
+
+        verdict = self._agree(own.said, what, lane, pack)
+        self._compared.add(lane.name)
         try:
             held, factor = self._added_up(lane, own, verdict, scale, what)
             raw_norm = self._norm(lane, held)
@@ -87,8 +102,10 @@ class Closing:
                 mark(error)
             raise
 
-    def _agree(self, said: Said, what: str, lane: Lane) -> Verdict:
-        heard = self._together.round(said, what)
+    def _agree(
+        self, said: Said, what: str, lane: Lane, meanwhile: Callable[[], None] | None = None
+    ) -> Verdict:
+        heard = self._together.round(said, what, meanwhile)
         require_same_close(heard, lane.name)
         return Verdict.of(heard, len(lane.buffers.members))
 
@@ -115,7 +132,7 @@ class Closing:
             Kind.CLOSE,
             lane.name,
             has_more=has_more,
-            print_of=self._print_of(buffers.members),
+            print_of=self._print_of(lane),
             micro_batches=lane.micro_batches,
             scale=scale,
             is_gathered=lane.is_gathered,
@@ -131,14 +148,21 @@ class Closing:
             places = [p for p, is_plain in zip(places, buffers.plain(), strict=True) if is_plain]
         return Own(said, reading, Reduction(places))
 
-    def _print_of(self, members: Sequence[Tensor]) -> int:
-        """Return a number that tells one list of parameters from another."""
+    def _print_of(self, lane: Lane) -> int:
+        """Return a number that tells one list of parameters from another.
+
+        At an optimizer's first close their values count, too: who loads a checkpoint on one rank
+        only, or builds a plain model with other random numbers, would train different models.
+        """
+        members = lane.buffers.members
         known, number = self._prints
         keys = list(map(id, members))
         if keys != known:
             text = ";".join(f"{tuple(p.shape)}{p.dtype}" for p in members)
             number = zlib.crc32(text.encode())
             self._prints = keys, number
+        if lane.name not in self._compared and self._together.shards is None:
+            number = zlib.crc32(repr([bits_of(p) for p in members]).encode(), number)
         return number
 
     def _added_up(
@@ -181,6 +205,7 @@ class Closing:
                 plain = buffers.plain()
                 buffers.reduce(verdict.holders, factor)
                 dense = [flag for flag, is_plain in zip(dense, plain, strict=True) if is_plain]
+            self._guesses[lane.name] = dense
             own.reduction.run(dense, factor, self._together.ranks.group)
             for index in sorted(verdict.sparse):
                 add_sparse(buffers.members[index], factor, self._together.ranks.group)
@@ -191,6 +216,15 @@ class Closing:
             return lane.buffers.norm()
         found = math.hypot(*grads.to_host(grads.folded(grads.norms(held))))
         return found if math.isfinite(found) else grads.exact_norm(held)
+
+
+def bits_of(parameter: Tensor) -> int:
+    """Return the sum of a parameter's bits, which depends on no order and no rounding (syncs)."""
+    whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    bits = parameter.detach().contiguous().flatten()
+    if bits.is_complex():
+        bits = torch.view_as_real(bits).flatten()
+    return int(bits.view(whole[bits.itemsize]).sum(dtype=torch.int64))
 
 
 def _shares(reading: Reading, held: list[Tensor]) -> dict[str, Share]:

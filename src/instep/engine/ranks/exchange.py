@@ -16,7 +16,7 @@ from instep.engine.ranks.headers import Kind, Said, ranks_that, unpack
 from instep.errors import WindowError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from instep.engine.ranks.world import Ranks
 
@@ -45,12 +45,17 @@ class Exchange:
         self._usual = self._usual or self._tensors(SLOT)
         self._last = self._last or self._tensors(SLOT)
 
-    def round(self, said: Said, what: str) -> list[Said]:
-        """Say something and hear everyone; `what` is waited for, in the words of an error."""
+    def round(
+        self, said: Said, what: str, meanwhile: Callable[[], None] | None = None
+    ) -> list[Said]:
+        """Say something and hear everyone; `what` is waited for, in the words of an error.
+
+        meanwhile: work to do while it travels.
+        """
         self._rounds += 1
         with self.waiting(what):
             packed = said.pack()
-            slots = self._gather(_slot(packed, said.kind, SLOT), SLOT)
+            slots = self._gather(_slot(packed, said.kind, SLOT), SLOT, meanwhile)
             lengths = [int.from_bytes(slot[:4], "little") for slot in slots]
             longest = max(lengths)
             # A rank that gave up has said all it has to say, and is not there for a second call.
@@ -92,13 +97,21 @@ class Exchange:
                 raise
             raise self._missing(what, error, time.monotonic() - since) from error
 
-    def _gather(self, payload: bytes, size: int) -> list[bytes]:
+    def _gather(
+        self, payload: bytes, size: int, meanwhile: Callable[[], None] | None = None
+    ) -> list[bytes]:
         import torch.distributed as dist  # noqa: PLC0415 -- in use already
 
         usual = self._usual or self._tensors(SLOT)
         mine, whole = usual if size == SLOT else self._tensors(size)
         mine.copy_(torch.frombuffer(bytearray(payload), dtype=torch.uint8))
-        dist.all_gather(list(whole.split(size)), mine, group=self._ranks.group)
+        slots = list(whole.split(size))
+        work = dist.all_gather(slots, mine, group=self._ranks.group, async_op=True)
+        try:
+            if meanwhile is not None:
+                meanwhile()
+        finally:
+            work.wait()
         here = whole.cpu()
         heard = ctypes.string_at(here.data_ptr(), here.numel())
         return [heard[start : start + size] for start in range(0, len(heard), size)]

@@ -302,8 +302,8 @@ def require_same_close(heard: Sequence[Said], lane: str) -> None:
         if any(other):
             raise agreed(
                 f"{ranks_that(other)} and rank 0 have different {what} in {lane!r}.",
-                why="the optimizers of all ranks hold the same parameters in the same order, and "
-                "scale their losses alike. The window was thrown away.",
+                why="the optimizers of all ranks hold the same parameters in the same order, begin "
+                "with the same values, and scale their losses alike. The window was thrown away.",
                 fix="build model, optimizer and scaler the same way on every rank, and load the "
                 "same state everywhere.",
                 more="ranks",

@@ -6,7 +6,8 @@ second copy of all gradients is ever made.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,7 +15,7 @@ from instep.engine.gradients import foreach_copy_
 from instep.engine.ranks.gathering import gather_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from torch import Tensor
 
@@ -24,7 +25,11 @@ LARGE = 2**24
 """Bytes from which a gradient travels by itself."""
 
 
-class Place(NamedTuple):
+Key = tuple[torch.device, torch.dtype]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
     """A parameter, and the type its gradient has on every rank that has one."""
 
     parameter: Tensor
@@ -60,8 +65,9 @@ class Reduction:
     def __init__(self, places: Sequence[Place]) -> None:
         self._places = places
         self._missing: RuntimeError | None = None
-        self._buffers: dict[tuple[torch.device, torch.dtype], Tensor] = {}
-        sizes: dict[tuple[torch.device, torch.dtype], int] = {}
+        self._packed: dict[Key, list[Place]] = {}
+        self._buffers: dict[Key, Tensor] = {}
+        sizes: dict[Key, int] = {}
         for place in places:
             if place.parameter.requires_grad or place.parameter.grad is not None:
                 key = place.parameter.device, place.dtype
@@ -71,75 +77,99 @@ class Reduction:
             bounded = min(size, BUCKET // dtype.itemsize)
             self._buffers[device, dtype] = torch.empty(bounded, dtype=dtype, device=device)
 
+    def pack(self, holders: Sequence[bool]) -> None:
+        """Fill the first bucket of each kind, before it is certain which gradients there are."""
+        gradients = [place.parameter.grad for place in self._places]
+        is_dense = all(g is None or not g.is_sparse for g in gradients)
+        if len(holders) != len(self._places) or not is_dense:
+            return
+        for key, places in self._small(holders).items():
+            first = next(_buckets(places, self._buffers[key].numel()))
+            _fill(first, self._buffers[key])
+            self._packed[key] = first
+
     def run(self, holders: Sequence[bool], factor: float, group: Any) -> None:
         """Let every `.grad` be the sum over ranks, each multiplied by its own factor before."""
         import torch.distributed as dist  # noqa: PLC0415 -- in use already
 
-        together: dict[tuple[torch.device, torch.dtype], list[Place]] = {}
         for place, is_held in zip(self._places, holders, strict=True):
-            if not is_held:
-                continue
-            if place.nbytes >= LARGE:
+            if is_held and place.nbytes >= LARGE:
                 gradient = _alone(place)
                 if factor != 1.0:
                     gradient.mul_(factor)
                 dist.all_reduce(gradient, group=group)
                 place.parameter.grad = gradient
-            else:
-                together.setdefault((place.parameter.device, place.dtype), []).append(place)
-        for key, places in together.items():
-            self._run_bucket_by_bucket(places, self._buffers[key], factor, group)
+        for key, places in self._small(holders).items():
+            buffer = self._buffers[key]
+            for bucket in _buckets(places, buffer.numel()):
+                # The first one may have been packed already, by a guess that was right.
+                if self._packed.pop(key, None) != bucket:
+                    _fill(bucket, buffer)
+                flat = buffer[: sum(place.parameter.numel() for place in bucket)]
+                if factor != 1.0:
+                    flat.mul_(factor)
+                dist.all_reduce(flat, group=group)
+                self._empty(bucket, buffer)
         if self._missing is not None:
             raise self._missing
 
-    def _run_bucket_by_bucket(
-        self, places: Sequence[Place], buffer: Tensor, factor: float, group: Any
-    ) -> None:
-        import torch.distributed as dist  # noqa: PLC0415
-
-        waiting: list[Place] = []
-        end = 0
-        for place in places:
-            size = place.parameter.numel()
-            if end + size > buffer.numel():
-                self._run_bucket(waiting, buffer[:end], factor, dist, group)
-                waiting, end = [], 0
-            waiting.append(place)
-            end += size
-        self._run_bucket(waiting, buffer[:end], factor, dist, group)
+    def _small(self, holders: Sequence[bool]) -> dict[Key, list[Place]]:
+        """Return what travels in buckets, by device and type."""
+        together: dict[Key, list[Place]] = {}
+        for place, is_held in zip(self._places, holders, strict=True):
+            if is_held and place.nbytes < LARGE:
+                together.setdefault((place.parameter.device, place.dtype), []).append(place)
+        return together
 
     @torch.no_grad()
-    def _run_bucket(
-        self, places: Sequence[Place], flat: Tensor, factor: float, dist: Any, group: Any
-    ) -> None:
-        parts = flat.split([place.parameter.numel() for place in places])
-        views = [part.view(p.parameter.shape) for p, part in zip(places, parts, strict=True)]
-        held = [
-            (view, g)
-            for view, p in zip(views, places, strict=True)
-            if (g := p.parameter.grad) is not None
-        ]
-        for part, place in zip(parts, places, strict=True):
-            if place.parameter.grad is None:
-                part.zero_()
-        if held:
-            foreach_copy_([view for view, _ in held], [gradient for _, gradient in held])
-        if factor != 1.0:
-            flat.mul_(factor)
-        dist.all_reduce(flat, group=group)
-        for view, place in zip(views, places, strict=True):
+    def _empty(self, bucket: Sequence[Place], buffer: Tensor) -> None:
+        held = []
+        for view, place in zip(_views(bucket, buffer), bucket, strict=True):
             parameter = place.parameter
-            if parameter.grad is not None:
-                continue
             try:
-                parameter.grad = torch.empty_like(parameter, dtype=place.dtype)
+                if parameter.grad is None:
+                    parameter.grad = torch.empty_like(parameter, dtype=place.dtype)
             except RuntimeError as error:
                 # The others are on their way to the next bucket: this comes after it.
                 self._missing = error
-            else:
-                held.append((view, parameter.grad))
+                continue
+            held.append((parameter.grad, view))
         if held:
-            foreach_copy_([gradient for _, gradient in held], [view for view, _ in held])
+            foreach_copy_([gradient for gradient, _ in held], [view for _, view in held])
+
+
+@torch.no_grad()
+def _fill(bucket: Sequence[Place], buffer: Tensor) -> None:
+    held = []
+    for view, place in zip(_views(bucket, buffer), bucket, strict=True):
+        gradient = place.parameter.grad
+        if gradient is None:
+            view.zero_()
+        else:
+            held.append((view, gradient))
+    if held:
+        foreach_copy_([view for view, _ in held], [gradient for _, gradient in held])
+
+
+def _buckets(places: Sequence[Place], limit: int) -> Iterator[list[Place]]:
+    """Cut a list into parts of so many elements at most; one by itself always fits."""
+    waiting: list[Place] = []
+    end = 0
+    for place in places:
+        size = place.parameter.numel()
+        if waiting and end + size > limit:
+            yield waiting
+            waiting, end = [], 0
+        waiting.append(place)
+        end += size
+    if waiting:
+        yield waiting
+
+
+def _views(bucket: Sequence[Place], buffer: Tensor) -> list[Tensor]:
+    sizes = [place.parameter.numel() for place in bucket]
+    parts = buffer[: sum(sizes)].split(sizes)
+    return [part.view(place.parameter.shape) for place, part in zip(bucket, parts, strict=True)]
 
 
 def _alone(place: Place) -> Tensor:

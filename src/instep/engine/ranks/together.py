@@ -30,7 +30,7 @@ from instep.engine.ranks.sharded import Shards
 from instep.engine.ranks.wrapped import Quiet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from torch import Tensor, nn
 
@@ -133,18 +133,22 @@ class Together:
             return Turn(frozenset({leading[0].about}), all(one.is_over for one in leading))
         return Turn(frozenset(other for one in heard for other in one.touched), is_over=True)
 
-    def _heard(self, said: Said, what: str) -> list[Said]:
+    def _heard(
+        self, said: Said, what: str, meanwhile: Callable[[], None] | None = None
+    ) -> list[Said]:
         self.is_in_step = self._is_inside = False
         if self.wants_save:
             said = replace(said, wants_save=True)
-        heard = self._exchange.round(said, what)
+        heard = self._exchange.round(said, what, meanwhile)
         self.any_wants_save = any(one.wants_save for one in heard)
         self.any_has_more = any(one.has_more for one in heard)
         return heard
 
-    def round(self, said: Said, what: str) -> list[Said]:
+    def round(
+        self, said: Said, what: str, meanwhile: Callable[[], None] | None = None
+    ) -> list[Said]:
         """Say something and hear everyone, who have come for the same."""
-        heard = self._heard(said, what)
+        heard = self._heard(said, what, meanwhile)
         require_agreement(heard, what)
         self.is_in_step = True
         return heard
