@@ -209,8 +209,6 @@ def _checked(folder: Path, talk: Talk) -> Found:
 
     manifest = _sealed(folder / MANIFEST)
     found = Found(folder, manifest.updates, manifest.parts["world"], manifest.parts["rest"])
-    # What has the right checksum may still be what somebody else has written.
-    shards.Reader(folder).read_metadata()
     # Each rank looks at its part of the files.
     for rank in range(talk.rank, found.world, talk.world):
         own = _sealed(folder / f"rank-{rank}.ckpt")
@@ -220,6 +218,8 @@ def _checked(folder: Path, talk: Talk) -> Found:
                 raise EnvelopeError("truncated", f"{name} is not there")
             if shards.digest_of(path) != digest:
                 raise EnvelopeError("corrupted", f"{name} does not have its checksum")
+    # What has the right checksum may still be what somebody else has written.
+    shards.Reader(folder).read_metadata()
     return found
 
 

@@ -63,19 +63,25 @@ class Reader(FileSystemReader):
     """Reads what `torch.distributed.checkpoint` wrote, and runs nothing of it."""
 
     def read_metadata(self, *_args: Any, **_kwargs: Any) -> Metadata:
-        """Read the list of tensors."""
+        """Read the list of tensors; whatever is wrong with it is an `EnvelopeError`."""
         with (self.path / METADATA).open("rb") as file:  # type: ignore[operator]
             try:
                 metadata: Metadata = _Unpickler(file).load()
-            except (pickle.UnpicklingError, AttributeError, EOFError, ImportError) as error:
+                _require_tensors(metadata)
+            except EnvelopeError:
+                raise
+            except Exception as error:  # a pickle that was changed may raise anything
                 raise EnvelopeError("corrupted", f"its list of tensors: {error}") from error
-        for name, entry in metadata.state_dict_metadata.items():
-            if not isinstance(entry, TensorStorageMetadata):
-                raise EnvelopeError("foreign", f"{name} is no tensor")
-        for info in metadata.storage_data.values():
-            if "/" in info.relative_path or "\\" in info.relative_path:
-                raise EnvelopeError("foreign", f"it points outside: {info.relative_path}")
         return metadata
+
+
+def _require_tensors(metadata: Metadata) -> None:
+    for name, entry in metadata.state_dict_metadata.items():
+        if not isinstance(entry, TensorStorageMetadata):
+            raise EnvelopeError("foreign", f"{name} is no tensor")
+    for info in metadata.storage_data.values():
+        if "/" in info.relative_path or "\\" in info.relative_path:
+            raise EnvelopeError("foreign", f"it points outside: {info.relative_path}")
 
 
 def save(tensors: dict[str, Tensor], folder: Path, group: Any) -> None:
