@@ -6,4 +6,8 @@
 | `disk` | files that appear whole or not at all, and the previous one   (standard library) |
 | `plain` | what may be in a checkpoint, so that reading one runs nothing |
 | `files` | one file: `torch.save` in an envelope |
+| `background` | writing while training goes on |
+| `folders` | checkpoints of several ranks: folders, finished by a manifest |
+| `shards`, `trees` | their tensors, by torch.distributed.checkpoint, and the rest |
+| `talk` | ranks that write, read and fail together |
 """

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 MARK = "\0tensor:"
 
 
-def split(tree: Any, place: str = "") -> tuple[Any, dict[str, Tensor]]:
+def split(tree: Any) -> tuple[Any, dict[str, Tensor]]:
     r"""Return the tree with marks instead of tensors, and the tensors under their places.
 
     >>> import torch
@@ -24,21 +24,23 @@ def split(tree: Any, place: str = "") -> tuple[Any, dict[str, Tensor]]:
     >>> join(rest, tensors)
     {'a': [tensor([1.]), 2]}
     """
-    if isinstance(tree, Tensor):
-        return MARK + place, {place: tree}
     tensors: dict[str, Tensor] = {}
+    return _split(tree, "", tensors), tensors
+
+
+def _split(tree: Any, place: str, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(tree, Tensor):
+        # Names with dots in them may lead to the same place.
+        while place in tensors:
+            place += "'"
+        tensors[place] = tree
+        return MARK + place
     if type(tree) in (dict, OrderedDict):
-        rest = type(tree)()
-        for key, value in tree.items():
-            rest[key], found = split(value, _inside(place, key))
-            tensors.update(found)
-        return rest, tensors
+        parts = ((key, _split(value, _inside(place, key), tensors)) for key, value in tree.items())
+        return type(tree)(parts)
     if type(tree) in (list, tuple):
-        pairs = [split(value, _inside(place, index)) for index, value in enumerate(tree)]
-        for _, found in pairs:
-            tensors.update(found)
-        return type(tree)(rest for rest, _ in pairs), tensors
-    return tree, tensors
+        return type(tree)(_split(v, _inside(place, i), tensors) for i, v in enumerate(tree))
+    return tree
 
 
 def _inside(place: str, key: object) -> str:

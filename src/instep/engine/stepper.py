@@ -303,7 +303,8 @@ class Stepper:
     def save(self, path: PathLike, *, extra: Any = None, wait: bool = True) -> Writing:
         """Save model, optimizers, schedulers, scaler and the stepper itself, also in a window.
 
-        The file appears whole or not at all; the one before is kept as `<path>.previous`.
+        The file appears whole or not at all; the one before is kept as `<path>.previous`. On
+        several ranks it is a folder, and all of them call this at the same place.
 
         extra: your own data, of numbers, strings, lists, dicts and tensors.
         wait: False writes while training goes on, from a copy that is taken before this returns;
