@@ -230,3 +230,41 @@ def test_what_is_for_one_process_is_refused(two, what):
     with pytest.raises(RankError) as caught:
         two.run(refuse, what)
     assert all("on several ranks" in text for text in caught.value.errors)
+
+
+def everybody_breaks(rank, world, kind):
+    """After so many updates all ranks leave their loops, as programs do, and begin others."""
+    plain, model, stepper = build(kind)
+    items = []
+    for _ in range(3):
+        for window in stepper.windows(dealt(SIZES)[rank], size=1):
+            for x, y in window:
+                window.backward(mean_loss(model, x, y), items=len(y))
+            items.append(window.items)
+            if window.index % 2:
+                break
+    return items, values(plain)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_loops_that_all_ranks_leave(three, kind):
+    found = three.run(everybody_breaks, kind)
+    assert found[0] == found[1] == found[2]
+    assert found[0][0] == [6.0, 8.0] * 3
+
+
+def fail_beside_a_long_header(rank, world):
+    plain, model, stepper = build("ddp")
+    x, y = dealt(SIZES)[rank][0]
+    with stepper.window() as window:
+        if rank == 1:
+            raise ZeroDivisionError("a mistake")
+        losses = {f"a term with a long name, {i}": mean_loss(model, x, y) for i in range(20)}
+        window.backward(losses, items=dict.fromkeys(losses, len(y)))
+
+
+def test_a_failure_is_heard_beside_headers_that_are_too_long(three):
+    with pytest.raises(RankError) as caught:
+        three.run(fail_beside_a_long_header)
+    assert "ZeroDivisionError" in caught.value.errors[1]
+    assert all(caught.value.errors[i].startswith("rank 1 gave up") for i in (0, 2))
