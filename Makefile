@@ -11,7 +11,7 @@ TRAINCHECK_READY := $(TRAINCHECK)/.ready
 # Tests and benchmarks measure the arithmetic, not the scheduling of threads over each other.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup setup-bench demo docs test lint types unit fuzz faults test-gpu test-slow test-browser test-peers format \
+.PHONY: help setup setup-bench demo docs test lint types unit fuzz faults test-gpu test-slow test-browser test-peers format simulate-scale \
 	bench-overhead bench-exactness bench-check bench-watch bench-splits bench-gpu clean
 
 help:
@@ -67,7 +67,7 @@ test-gpu: ## the tests that need a CUDA device, with the python that has one: ma
 	PYTHONPATH=src $(or $(GPU_PYTHON),$(BIN)/python) -m pytest -q -m gpu tests/gpu
 
 test-browser: $(READY) ## the pages in a real Chromium: Debian's chromium and chromium-driver
-	$(BIN)/python -m pytest -q -m browser -rs tests/reports
+	$(BIN)/python -m pytest -q -m browser -rs tests/reports tests/security
 
 test-slow: $(READY) ## the tests that take minutes
 	$(BIN)/python -m pytest -q -n 2 -m slow
@@ -100,6 +100,9 @@ $(TRAINCHECK_READY): constraints.txt
 	$(TRAINCHECK)/bin/python -m pip install --quiet -c constraints.txt torch==2.13.0
 	$(TRAINCHECK)/bin/python -m pip install --quiet -c constraints.txt traincheck==0.2.0
 	touch $@
+
+simulate-scale: $(READY) ## a window on up to 16,384 ranks, and what failures cost: writes docs/scale.md
+	$(BIN)/python -m benchmarks.scale --write
 
 docs: $(READY) ## write docs/rules, and the README's table of rules and sample output
 	$(BIN)/python -m docs.rule_pages

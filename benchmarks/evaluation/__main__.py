@@ -97,22 +97,26 @@ def summary(repositories: list[Repository], verdicts: list[Verdict]) -> str:
     """Return what the README says: the newest set, the two before it, and what to expect."""
     sets = list(dict.fromkeys(verdict.set for verdict in verdicts))
     errors, warnings = (
-        [precision(v for v in verdicts if (v.set, v.severity) == (name, of)) for name in sets]
+        [[v for v in verdicts if (v.set, v.severity) == (name, of)] for name in sets]
         for of in ("error", "warning")
     )
     size = sum(repository.set == sets[-1] for repository in repositories)
     scaling = _short(v for v in verdicts if v.code.startswith("INS3") and v.severity == "error")
+    once = [by_cause(found[-1]) for found in (errors, warnings)]
     return (
-        f"Every error and warning in {len(repositories)} public repositories, but for copies, was "
-        "read by hand ([docs/evaluation.md](docs/evaluation.md)\nlists them all). On the last "
+        f"Every error and warning in {len(repositories):,} public repositories, but for copies, "
+        "was read by hand ([docs/evaluation.md](docs/evaluation.md)\nlists them all). On the last "
         f"{size} of them, which it had never met, it was right in "
-        f"{_bounded(errors[-1], 'errors')}\nand {_bounded(warnings[-1], 'warnings')}, "
-        "where the bounds hold with 95 % confidence; on "
-        f"the two sets before,\nin {_before(errors)} errors and in {_before(warnings)} warnings. "
-        "Most of what was wrong has been repaired since,\nand those files cannot measure that any "
-        f"more: expect about one error in {_wrong(errors)}, and one warning in {_wrong(warnings)}, "
-        f"to be mistaken.\nWhat it says about clipping and loss scaling was right in {scaling} "
-        "errors over all. No file crashed it."
+        f"{_bounded(precision(errors[-1]), 'errors')}\n"
+        f"and {_bounded(precision(warnings[-1]), 'warnings')}, where the bounds hold with 95 % "
+        "confidence; counted once per repository\nand rule, in "
+        f"{once[0].right} of {once[0].total} and {once[1].right} of {once[1].total}. On the two "
+        f"sets before, in {_before(errors)} errors and in {_before(warnings)}\nwarnings. Most of "
+        "what was wrong has been repaired since, and those files cannot measure that any more: "
+        f"expect about\none kind of error in {_wrong(errors)}, and one kind of warning in "
+        f"{_wrong(warnings)}, to be mistaken. What it says about clipping and loss scaling was\n"
+        f"right in {scaling} errors over all. One file of all these made it run out of memory, and "
+        "no longer does."
     )
 
 
@@ -125,14 +129,14 @@ def _bounded(found: Precision, noun: str) -> str:
     return f"{found.right} of {found.total} {noun} ({found.share:.0%}, above {found.bound:.0%})"
 
 
-def _before(found: list[Precision]) -> str:
-    return " and ".join(f"{one.right} of {one.total}" for one in found[-3:-1])
+def _before(found: list[list[Verdict]]) -> str:
+    return " and ".join(map(_short, found[-3:-1]))
 
 
-def _wrong(found: list[Precision]) -> int:
-    """Return among how many findings of the last two sets one is wrong."""
-    total = sum(one.total for one in found[-2:])
-    return round(total / max(1, total - sum(one.right for one in found[-2:])))
+def _wrong(found: list[list[Verdict]]) -> int:
+    """Return among how many causes of the last two sets one is wrong: copies are no evidence."""
+    both = by_cause(verdict for own in found[-2:] for verdict in own)
+    return round(both.total / max(1, both.total - both.right))
 
 
 def _rules(verdicts: list[Verdict]) -> str:

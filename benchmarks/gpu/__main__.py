@@ -7,6 +7,7 @@ import gc
 import importlib.util
 import math
 import platform
+import statistics
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,23 @@ def close_rows() -> list[list[str]]:
     return rows
 
 
+def measured(
+    make: Callable[[], nn.Module], batch: Tensor, loss: Any, way: Way
+) -> tuple[float, float]:
+    """Time one way; return milliseconds and the peak of memory. Nothing of it is left behind."""
+    torch._dynamo.reset()
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    torch.manual_seed(0)
+    model = make().cuda()
+    if way.fused:
+        instep.fuse(model)
+    called: Any = torch.compile(model) if way.compiled else model
+    window = way.make(called, loss)
+    return milliseconds(partial(window, batch), repeats=5), peak_gibibytes()
+
+
 def window_rows(
     make: Callable[[], nn.Module], batch: Tensor, loss: Any, ways: Sequence[Way]
 ) -> list[list[str]]:
@@ -83,25 +101,32 @@ def window_rows(
         if way.name in PEERS and importlib.util.find_spec(PEERS[way.name]) is None:
             rows.append([way.name, "–", "–", "–"])
             continue
-        torch._dynamo.reset()
-        gc.collect()
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        torch.manual_seed(0)
-        model = make().cuda()
-        if way.fused:
-            instep.fuse(model)
-        called: Any = torch.compile(model) if way.compiled else model
         try:
-            window = way.make(called, loss)
-            took = milliseconds(partial(window, batch), repeats=5)
+            took, peak = measured(make, batch, loss, way)
         except RuntimeError as error:
             rows.append([way.name, f"fails: {str(error).splitlines()[0][:60]}", "–", "–"])
         else:
             first = took if math.isnan(first) else first
-            rows.append([way.name, f"{took:.2f}", f"{first / took:.2f}", f"{peak_gibibytes():.1f}"])
+            rows.append([way.name, f"{took:.2f}", f"{first / took:.2f}", f"{peak:.1f}"])
         print(*rows[-1], sep="\t", flush=True)
-        del model, called
+    return rows
+
+
+def product_rows() -> list[list[str]]:
+    """Time the product that adds a weight's gradient to an fp32 buffer, by the rows it sums."""
+    height, width = 6144, 2048
+    into = torch.zeros(height, width, device="cuda")
+    rows = []
+    for count in (256, 512, 1024, 2048, 4096):
+        given = torch.randn(count, height, device="cuda", dtype=torch.bfloat16)
+        x = torch.randn(count, width, device="cuda", dtype=torch.bfloat16)
+
+        def ten(given: Tensor = given, x: Tensor = x) -> None:
+            for _ in range(10):
+                torch.ops.aten.addmm.dtype_out(into, given.t(), x, torch.float32, out=into)
+
+        took = 100 * milliseconds(ten)
+        rows.append([f"{count}", f"{took:.1f}", f"{took * 512 / count:.1f}"])
     return rows
 
 
@@ -130,12 +155,15 @@ def watch_rows() -> list[list[str]]:
     """Time the plain loop on the large model, watched and not."""
     model = GPT().cuda()
     way = WAYS[0].make(model, loss_of)
-    batch = torch.randint(0, 32768, (8, 1025), device="cuda")
-    alone = milliseconds(lambda: way(batch))
-    with instep.watch():
-        watched = milliseconds(lambda: way(batch))
-    again = milliseconds(lambda: way(batch))
-    return [["watched / unwatched", f"{watched / ((alone + again) / 2):.3f}"]]
+    batch = torch.randint(0, 32768, (8, 2049), device="cuda")
+    ratios = []
+    for _ in range(12):  # side by side, because the machine's speed drifts
+        alone = milliseconds(lambda: way(batch), repeats=3, warm_up=2)
+        with instep.watch():
+            watched = milliseconds(lambda: way(batch), repeats=3, warm_up=2)
+        ratios.append(watched / alone)
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return [["watched / unwatched", f"{middle:.3f} ({low:.3f} to {high:.3f})"]]
 
 
 def small_gpt() -> nn.Module:
@@ -180,6 +208,10 @@ def main() -> None:
         "patches": (
             windows,
             lambda: window_rows(restoration, patches, restoration_loss, ways),
+        ),
+        "products": (
+            ["rows of a product for a weight of 6144 × 2048", "µs", "µs per 512 rows"],
+            product_rows,
         ),
         "overhead": (["host, function style", "µs"], overhead_rows),
         "watch": (["the plain loop on the 742 M GPT", "ratio"], watch_rows),

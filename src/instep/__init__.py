@@ -10,8 +10,10 @@ Trace(0 events)
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
 
+# Not from `typing`: `python -m instep` comes here before it has let go of the current folder, in
+# which somebody may have put a file of that name.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from instep.engine.stepper import Stepper
     from instep.engine.update import Update

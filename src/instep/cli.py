@@ -31,7 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = import_module(f"instep.commands.{options.command}").run(options)
         sys.stdout.flush()
     except InstepError as error:
-        sys.stderr.write(f"instep: {_printable(str(error))}\n")
+        from instep.commands.printable import printable
+
+        sys.stderr.write(f"instep: {printable(error)}\n")
         return CANNOT_RUN
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -53,7 +55,3 @@ def entry() -> NoReturn:
         sys.excepthook = lambda *_: None  # what there is to show has been shown
         raise KeyboardInterrupt
     sys.exit(code)
-
-
-def _printable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()

@@ -89,12 +89,14 @@ def test_the_summary_is_of_the_last_sets():
         for severity in ("error", "warning")
         for said in ("true", "true", "false")[: 3 if name == "c" else 2]
     ]
+    verdicts += [replace(one, repository="c+d", verdict="true") for one in verdicts[-3:]]
     text = " ".join(summary(repositories, verdicts).split())
     assert "in 3 public repositories" in text
     assert "On the last 1 of them" in text
-    assert "right in 2 of 3 errors (67%, above 14%) and 2 of 3 warnings (67%, above 14%)" in text
+    assert "right in 2 of 3 errors (67%, above 14%) and 5 of 6 warnings (83%, above 42%)" in text
+    assert "once per repository and rule, in 0 of 1 and 1 of 2." in text
     assert "in 2 of 2 and 2 of 2 errors" in text
-    assert "one error in 5, and one warning in 5," in text
+    assert "one kind of error in 2, and one kind of warning in 3," in text
 
 
 def test_the_pages_say_what_the_data_say():

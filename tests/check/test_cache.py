@@ -150,3 +150,16 @@ def test_a_failed_write_leaves_nothing_beside(cache, monkeypatch):
 def test_the_version_follows_the_sources_of_the_judgement():
     assert caches._version() == caches._version.__wrapped__()
     assert caches._version().startswith("py3")
+
+
+def test_a_link_that_waits_for_what_is_written_is_not_followed(tmp_path):
+    """Its name can be guessed; what it leads to is not ours."""
+    target, entry = tmp_path / "target", tmp_path / "entry"
+    target.write_text("mine")
+    waiting = tmp_path / f"entry.{os.getpid()}.tmp"
+    waiting.symlink_to(target)
+    with pytest.raises(FileExistsError):
+        caches.write_atomically(str(entry), b"data")
+    assert target.read_text() == "mine"
+    caches.write_atomically(str(entry), b"data")  # the link is gone
+    assert entry.read_bytes() == b"data"

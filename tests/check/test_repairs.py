@@ -821,3 +821,211 @@ def test_what_an_optimizer_holds_must_be_known_for_an_error():
 
     assert severities("optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n") == ["error"]
     assert severities("optimizer = torch.optim.SGD(chosen, lr=0.1)\n") == ["warning"]
+
+
+def test_a_window_of_one_turn_through_what_is_cycled_beside_the_batches():
+    loop = """\
+from itertools import cycle
+def train(loader, model, optimizer, heads):
+{before}    for i, (batch, head) in enumerate(zip(loader, cycle({through}))):
+        if i % {every} == 0:
+            optimizer.zero_grad()
+        F.mse_loss(model(batch, head), batch).mean().backward()
+        if (i + 1) % {every} == 0:
+            optimizer.step()
+"""
+
+    def through(name, every, before=""):
+        return codes(HEAD + loop.format(through=name, every=every, before=before))
+
+    assert through("heads", "len(heads)") == set()
+    assert through("heads", "n", "    n = len(heads)\n") == set()
+    assert through("('a', 'b', 'c')", 3) == set()
+    assert through("heads", "len(others)") == {"INS201", "INS202"}
+    assert through("('a', 'b', 'c')", 4) == {"INS201", "INS202"}
+
+
+def test_the_same_question_has_the_same_answer():
+    loop = """\
+def train(encoder, decoder, loader):
+    opt_d = torch.optim.Adam(decoder.parameters())
+    opt_e = torch.optim.Adam(encoder.parameters())
+    for x in loader:
+        opt_d.zero_grad()
+        if not {first}:
+            loss = F.mse_loss(decoder(encoder.encode_batch(x)), x)
+        else:
+            opt_e.zero_grad()
+            loss = F.mse_loss(decoder(encoder(x)), x)
+        loss.backward()
+        opt_d.step()
+        if {second}:
+            opt_e.step()
+"""
+
+    def asked(first, second):
+        return codes(HEAD + loop.format(first=first, second=second))
+
+    assert asked("encoder.ok()", "encoder.ok()") == set()
+    assert asked("is_main()", "is_main()") == set()
+    assert asked("encoder.ok()", "encoder.ready()") == {"INS101"}
+    # What draws, or is asked of another loss, may well have another answer.
+    assert asked("coins.pop()", "coins.pop()") == {"INS101"}
+    assert asked("chance(x)", "chance(loss)") == {"INS101"}
+
+
+def test_epochs_that_are_counted_from_one_are_as_many():
+    loop = """\
+def train(loader, model, args):
+    optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
+    count = 0
+    for epoch in range({}):
+        for x, y in loader:
+            {}
+            loss = F.mse_loss(model(x), y) / args.acc
+            loss.backward()
+            if count % args.acc == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+"""
+    for epochs in ("args.epochs", "1, 1 + args.epochs", "1, args.epochs", "first, args.epochs"):
+        assert codes(HEAD + loop.format(epochs, "count += 1")) == set(), epochs
+    assert codes(HEAD + loop.format("1", "count += 1")) == {"INS202"}
+
+
+LOSES = """\
+optimizer = torch.optim.Adam(model.parameters())
+for epoch in range(10):
+    for x, y in loader:
+        loss = F.mse_loss(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        for x, y in test_loader:
+            model(x)
+"""
+NET = """\
+from torch import nn
+class {name}(nn.Module):
+    def __init__(self, {given}):
+        super().__init__()
+        self.f = {made}
+    def forward(self, x):
+        return self.f(x)
+"""
+
+
+def net(made, name="Net", given="*inner"):
+    return NET.format(made=made, name=name, given=given)
+
+
+def lost(classes, model="Net()"):
+    return codes(HEAD + classes + f"model = {model}\n" + LOSES) == {"INS604"}
+
+
+def test_a_model_of_layers_without_a_mode_loses_none():
+    block = net("nn.Linear(4, 4)", "TransformerBlock")
+    for made in (
+        "nn.ModuleList([nn.Linear(4, 4), nn.LayerNorm(4)])",
+        "nn.LSTM(4, 4, batch_first=True)",
+        "nn.Sequential(TransformerBlock(), nn.GRU(4, 4))",
+        "[TransformerBlock for _ in range(2)]",
+        "nn.Linear(4, 4)  # Size(4, 4)",
+    ):
+        assert not lost(block + net(made)), made
+    dropping = net("nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.1))", "TransformerBlock")
+    for made in (
+        "nn.ModuleList([TransformerBlock()])",
+        "[TransformerBlock for _ in range(2)]",
+        "nn.LSTM(4, 4, 2, True, True, 0.5)",
+        "nn.LSTM(4, 4, **options)",
+        "nn.LSTM(*sizes)",
+        "nn.GRU(4, 4, dropout=0.1)",
+        "nn.TransformerEncoderLayer(4, 2)",
+        "Elsewhere(4)",
+    ):
+        assert lost(dropping + net(made)), made
+    derived = "class Derived(TransformerBlock):\n    pass\n"
+    assert not lost(block + derived, "Derived()")
+    assert lost(dropping + derived, "Derived()")
+
+
+def test_a_model_that_is_given_one_with_a_mode_has_one():
+    holder = net("nn.ModuleList([inner])", given="inner")
+    dropping = net("nn.Dropout(0.1)", "Dropping")
+    assert lost(holder + dropping, "Net(Dropping())")
+    assert not lost(holder + net("nn.Linear(4, 4)", "Plain"), "Net(Plain())")
+
+
+def test_a_model_that_comes_in_eval_mode_loses_none():
+    bert = "from {0} import BertModel\nCHOSEN = BertModel\n"
+    head = net("CHOSEN.from_pretrained('bert')\n        self.g = nn.Linear(4, 4)")
+    head = head.replace("self.f(x)", "self.g(self.f(x))")
+    assert not lost(bert.format("transformers") + head)
+    assert lost(bert.format("transformers") + head, "Net().train()")
+    assert lost(bert.format("other") + head)
+
+
+def test_a_train_that_trains_is_no_mode():
+    model = net("nn.Dropout(0.1)")
+    method = """\
+    def train(self{}):
+        optimizer = torch.optim.Adam(self.parameters())
+        for epoch in range(10):
+            {}
+            for x, y in self.loader:
+                optimizer.zero_grad()
+                F.mse_loss(self(x), y).backward()
+                optimizer.step()
+            self.eval()
+            with torch.no_grad():
+                self(self.x)
+"""
+    assert codes(HEAD + model + method.format(", callback", "self.train()")) == set()
+    assert codes(HEAD + model + method.format("", "pass").replace("train", "fit")) == {"INS604"}
+
+
+def test_a_tensor_that_is_updated_by_hand_is_trained():
+    loop = """\
+multiplier = torch.tensor(1.0, requires_grad=True)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    optimizer.zero_grad()
+    F.mse_loss(model(x) * multiplier, y).backward()
+    optimizer.step()
+    {}
+"""
+    made = HEAD + "model = torch.nn.Linear(2, 2)\n"
+    for update in (
+        "with torch.no_grad(): multiplier += 0.1 * multiplier.grad",
+        "with torch.no_grad(): multiplier.add_(0.1 * multiplier.grad)",
+        "multiplier.data -= 0.1 * multiplier.grad",
+        "multiplier.data.sub_(0.1 * multiplier.grad)",
+    ):
+        assert "INS502" not in codes(made + loop.format(update)), update
+    for other in ("print(multiplier)", "multiplier.data.clamp_(0, 1)"):
+        assert "INS502" in codes(made + loop.format(other)), other
+
+
+def test_a_total_of_a_loop_that_runs_once_keeps_one_graph():
+    loop = """\
+{before}for epoch in range(100):
+    {within}
+    for step in range({times}):
+        model.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        total += loss
+        optimizer.step()
+    print(total)
+"""
+
+    def kept(times, before="", within="total = 0.0"):
+        return codes(MADE + loop.format(times=times, before=before, within=within)) == {"INS601"}
+
+    assert not kept(1)
+    assert not kept("n", "n = 1\n")
+    assert kept(2)
+    assert kept(1, "total = 0.0\n", "pass")

@@ -6,6 +6,9 @@ import ast
 
 import pytest
 
+from instep.check.execute.entries import Runner
+from instep.check.execute.program import Project
+from instep.check.sources import units_from_bytes
 from instep.rules import Severity
 from instep.rules.registry import names, rulebook, watched
 from instep.rules.view import View
@@ -84,3 +87,29 @@ class TestEveryRule:
 @pytest.mark.parametrize("part", ["CODE", "NAME", "SUMMARY", "BAD", "__doc__"])
 def test_no_two_rules_are_alike(part):
     assert len({getattr(rule, part) for rule in RULES}) == len(RULES)
+
+
+def traces_of_all_examples():
+    """Every path of every rule's own examples."""
+    found = []
+    for rule in RULES:
+        for text in (rule.BAD, rule.GOOD):
+            [unit] = units_from_bytes(text.encode(), "train.py")
+            project = Project()
+            module = project.adopt(unit, "train.py")
+            found += [path.trace for path in Runner(module, project).all().paths]
+    return found
+
+
+def test_without_what_a_rule_needs_it_finds_nothing():
+    traces = traces_of_all_examples()
+    asked = [rule for rule in RULES if hasattr(rule, "NEEDS")]
+    assert len(asked) > 20
+    found = 0
+    for rule in asked:
+        for trace in traces:
+            found += len(list(rule.judge(View(trace))))
+            for kind in rule.NEEDS:
+                less = View(Trace(event for event in trace if not isinstance(event, kind)))
+                assert list(rule.judge(less)) == [], (rule.NAME, kind)
+    assert found > 20

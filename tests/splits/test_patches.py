@@ -485,3 +485,12 @@ def test_randomness_that_is_no_dropout_module_is_refused():
     model = Made(lambda m, x: functional.dropout(m[0](x), 0.1), conv())
     with pytest.raises(SplitError, match="draws random numbers"):
         instep.Patches(16).plan(torch.randn(1, 3, 40, 40), [model])
+
+
+def test_pieces_of_one_shape_are_alike_only_if_they_are_cropped_alike():
+    """What is recorded for one of them is replayed for the others."""
+    plan = instep.Patches(32).plan(torch.randn(1, 3, 128, 128), [plain()])
+    pieces = list(plan)
+    shapes = [(tuple(p.value.shape), p.likeness) for p in pieces]
+    # Left and right border, top and bottom: the same shapes, cropped at different sides.
+    assert len({shape for shape, _ in shapes}) < len(set(shapes)) < len(pieces)

@@ -44,6 +44,37 @@ def test_frames_under_skip_are_passed_over():
     assert library["hook"](("/lib/torch/",)).path == __file__
 
 
+def test_a_frame_to_start_in():
+    def inner():
+        return here(start=sys._getframe(1))
+
+    place = inner()
+    assert (place.function, place.line) == (
+        "test_a_frame_to_start_in",
+        test_a_frame_to_start_in.__code__.co_firstlineno + 4,
+    )
+
+
+def test_what_one_passes_over_is_somebody_else_s_place():
+    library = {"here": here}
+    source = "def hook(skip=()): return here(skip)"
+    exec(compile(source, "/lib/torch/hooks.py", "exec"), library)  # noqa: S102
+    for _ in range(2):
+        assert library["hook"](("/lib/torch/",)).path == __file__
+        assert library["hook"](("/lib/other/",)).path == "/lib/torch/hooks.py"
+    assert library["hook"](("/lib/torch/", __file__)).path not in {__file__, "/lib/torch/hooks.py"}
+
+
+def test_what_is_passed_over_is_forgotten_with_its_code():
+    library = {"here": here}
+    for n in range(_MOST_SITES + 10):
+        folder = ("mine", "yours")[n % 2]
+        source = compile("def hook(): return here(('/mine/',))", f"/{folder}/{n}.py", "exec")
+        exec(source, library)  # noqa: S102
+        found = library["hook"]().path
+        assert found == (__file__ if folder == "mine" else f"/yours/{n}.py")
+
+
 def test_no_frame_is_left():
     assert here(skip=("",)) is None
 

@@ -45,7 +45,7 @@ def world(monkeypatch):
     for weight in weights:
         series, gauges = Series(), Gauges()
         watcher = ranks.Ranks(series, gauges)
-        watcher._shared = {id(weight): None}
+        watcher._shared = {id(weight): lambda: None}
         both.append((watcher, series, gauges, torch.optim.SGD([weight], lr=0.1)))
 
     def update(rank, skipped=None):
@@ -107,9 +107,29 @@ def test_a_rank_that_is_behind_is_not_waited_for(world):
     assert len(world.shown()) == 1
 
 
-def test_a_weight_that_is_nan_on_one_rank():
-    assert ranks.differs([float("nan")] * 3, [1.0, 1.0, 1.0])
-    assert not ranks.differs([float("nan")] * 3, [float("inf")] * 3)
+def test_how_ranks_have_ended(world):
+    for rank, updates in enumerate((3, 2)):
+        world.both[rank][0]._reduced = 3
+        for _ in range(updates):
+            world.update(rank)
+    watcher = world.both[0][0]
+    ends = [each[0].endings(has_finished=True) for each in world.both]
+    watcher.compare(dict(enumerate(ends)))
+    [gauge] = world.shown()
+    assert gauge.subject == "rank 1 has made 2 updates, where rank 0 has made 3"
+    watcher.compare({0: ends[1], 1: ends[0]})
+    assert world.shown() == [gauge]  # the first to be said is nearest to the cause
+
+
+def test_ranks_that_join_are_not_compared(world):
+    world.weights[1].data[3] += 0.01
+    for watcher, *_ in world.both:
+        watcher._reduced = 1
+        watcher._is_joined = True
+    for rank in (0, 1, 0):
+        world.update(rank)
+    assert world.shown() == []
+    assert world.both[0][0].endings(has_finished=True) == {}
 
 
 def test_without_a_group_there_is_nothing_to_compare():

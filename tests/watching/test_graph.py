@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from instep.watching.graph import read
+from instep.watching.graph import read, read_from
 
 
 @pytest.fixture
@@ -37,3 +37,33 @@ def test_a_classifier_compares_nothing(outputs):
     assert not read(F.cross_entropy(outputs[0] @ weight.T, labels)).coupled
     assert not read(F.cross_entropy(F.linear(outputs[0], weight), labels)).coupled
     assert not read(F.cross_entropy(outputs[0], labels)).coupled
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("name", ["mse_loss", "huber_loss", "smooth_l1_loss", "cross_entropy"])
+def test_at_a_glance_a_loss_is_the_same_but_for_its_items(outputs, name, reduction):
+    target = torch.zeros(6, dtype=torch.long) if name == "cross_entropy" else torch.zeros(6, 4)
+    for _ in range(2):
+        loss = getattr(F, name)(outputs[0], target, reduction=reduction)
+        glance = read_from(loss.grad_fn, closely=False)
+        assert glance == read(loss)._replace(items=None)
+        assert glance.reduction == reduction
+    assert read_from((loss / 4).grad_fn, closely=False) == glance._replace(parts=(0.25,))
+
+
+def test_at_a_glance_a_loss_of_somebody_s_own_may_do_anything(outputs):
+    class Own(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx._saved_reduction = 1
+            return x.sum()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad
+
+    for _ in range(2):
+        loss = Own.apply(outputs[0])
+        assert read_from(loss.grad_fn, closely=False) == read(loss)._replace(items=None)
+        del loss.grad_fn._saved_reduction
+        assert read_from(loss.grad_fn, closely=False).parts is None

@@ -6,6 +6,7 @@ import torch
 
 from instep.trace import Place
 from instep.watching.models import Pieces
+from tests.watching.jobs import run
 
 HERE = Place("train.py", 3)
 
@@ -38,3 +39,21 @@ def test_tokens_but_the_last_are_no_patch():
 
 def test_without_a_loader_there_is_no_batch():
     assert loaders(Pieces(), *torch.zeros(2, 8).split(4, -1)) == [None, None]
+
+
+def test_one_line_that_calls_different_models_in_different_modes():
+    job = run("""
+models = [torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)]
+one, two = models
+optimizer = torch.optim.SGD([*one.parameters(), *two.parameters()], lr=0.1)
+for update in range(40):
+    two.train(update < 20)
+    optimizer.zero_grad()
+    for each in models:
+        each(torch.ones(3, 4)).mean().backward()
+    optimizer.step()
+""")
+    told = [(event.model, event.training) for event in job.trace if event.kind == "forward"]
+    assert told[:4] == [("one", True), ("two", True)] * 2
+    assert told[-2:] == [("one", True), ("two", False)]
+    assert len({id(event) for event in job.trace if event.kind == "forward"}) == 3

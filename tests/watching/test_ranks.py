@@ -1,11 +1,13 @@
 import os
 import stat
+from dataclasses import replace
 
 import pytest
 
 from instep.rules.finding import Finding, Related, Severity
 from instep.trace import Place
 from instep.watching import ranks as module
+from instep.watching.apart import Ending
 from instep.watching.ranks import Heard, Ranks, merged, ranks_of
 
 PLACE = Place("a.py", 3, column=4, function="main")
@@ -32,6 +34,19 @@ def test_what_a_rank_says_is_heard(pair):
         Heard(1, os.getpid(), is_over=True, findings=(FOUND, OTHER)),
     ]
     assert [each.message for each in merged(heard)] == ["m.", "z. (on rank 1)"]
+
+
+def test_how_a_rank_has_ended_is_heard(pair):
+    endings = {"optimizer": Ending(9, 10, has_finished=False, has_fallen=True)}
+    pair[1].say([], is_over=True, endings=endings)
+    [heard] = pair[0].hear()
+    assert heard.endings == endings
+
+
+def test_a_finding_about_ranks_names_them_by_itself():
+    about = replace(FOUND, code="INS606")
+    heard = [Heard(n, 1, is_over=True, findings=() if n else (about,)) for n in range(3)]
+    assert merged(heard) == (about,)
 
 
 def test_a_finding_of_some_ranks_says_which():

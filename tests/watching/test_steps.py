@@ -86,3 +86,19 @@ def test_a_new_optimizer_of_old_gradients_is_not_judged_by_them(weight):
             optimizer = torch.optim.SGD([weight], lr=0.1)
             optimizer.step()
     assert job.findings == ()
+
+
+def test_two_optimizers_that_step_in_one_line():
+    weights = [torch.nn.Parameter(torch.ones(3)) for _ in range(2)]
+    with instep.watch() as job:
+        one, two = (torch.optim.SGD([each], lr=0.1) for each in weights)
+        for _ in range(20):
+            sum(weights).sum().backward()
+            for each in (one, two):
+                each.step()
+                each.zero_grad()
+    steps = [event for event in job.trace if isinstance(event, Step)]
+    assert [event.optimizer for event in steps[:4]] == ["one", "two"] * 2
+    assert len({id(event) for event in steps}) == 2
+    assert job.series.updates == {"one": 20, "two": 20}
+    assert job.findings == ()

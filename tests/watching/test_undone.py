@@ -205,7 +205,7 @@ def test_what_was_made_while_watching_is_let_go(job, before):
 def test_a_watcher_that_has_failed_lets_go(job, before):
     with instep.watch() as watched:
         watched.seam.on_fault = lambda _: None
-        watched.recorder.zeroed = lambda *_, **__: 1 / 0
+        watched.recorder.clearing.by_optimizer = lambda *_, **__: 1 / 0
         for _ in range(3):
             train(*job)
         assert not watched.seam.is_on

@@ -110,7 +110,8 @@ def write_baseline(file: str | Path, findings: Sequence[Finding], line_of: LineO
     beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         # A run that is cut off must not leave half a baseline, which would hide nothing.
-        beside.write_text(text, encoding="utf-8")
+        with beside.open("x", encoding="utf-8") as new:  # "x" follows no link that waits there
+            new.write(text)
         beside.replace(path)
     except OSError as error:
         beside.unlink(missing_ok=True)
@@ -123,6 +124,8 @@ def write_baseline(file: str | Path, findings: Sequence[Finding], line_of: LineO
 def read_baseline(file: str | Path) -> Baseline:
     """Read a baseline."""
     path = Path(_absolute(file))
+    if path.exists() and not path.is_file():  # a device would never end
+        raise _error(f"{file}: it is no file.", "correct the path.")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -7,6 +7,7 @@ and not a pickle: a folder that came with somebody's repository must not run cod
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -70,6 +71,8 @@ class Cache:
         if self._is_ready:
             return
         versioned = Path(self.folder) / _version()
+        if any(os.path.islink(path) for path in (self.folder, versioned)):  # noqa: PTH114
+            raise NotADirectoryError(self.folder)  # it came with a repository, to lead elsewhere
         versioned.mkdir(parents=True, exist_ok=True)
         for name, text in ((".gitignore", "*\n"), ("CACHEDIR.TAG", _TAG)):
             note = Path(self.folder) / name
@@ -90,10 +93,10 @@ class Cache:
     def _digest(self, path: str) -> str | None:
         """Return the digest of a followed file; None if there is none, which may change too."""
         if path not in self._digests:
-            try:
-                self._digests[path] = _hash(Path(path).read_bytes()).decode()
-            except (OSError, ValueError):
-                self._digests[path] = None
+            self._digests[path] = None
+            with contextlib.suppress(OSError, ValueError):
+                if Path(path).is_file():  # a device would never end
+                    self._digests[path] = _hash(Path(path).read_bytes()).decode()
         return self._digests[path]
 
 
@@ -101,7 +104,8 @@ def write_atomically(path: str, data: bytes) -> None:
     """Write a file that is whole at any time; processes that write the same one do no harm."""
     beside = f"{path}.{os.getpid()}.tmp"
     try:
-        Path(beside).write_bytes(data)
+        with open(beside, "xb") as file:  # noqa: PTH123  # "x" follows no link that waits there
+            file.write(data)
         os.replace(beside, path)  # noqa: PTH105
     except OSError:
         Path(beside).unlink(missing_ok=True)

@@ -159,8 +159,11 @@ def _above(folder: str) -> list[Ignore]:
 
 
 def _read(folder: str, name: str) -> list[Ignore]:
+    file = Path(folder) / name
     try:
-        data = (Path(folder) / name).read_bytes()
+        data = file.read_bytes() if file.is_file() else None  # a device would never end
     except OSError:
+        return []
+    if data is None:
         return []
     return [Ignore(folder, Patterns.of_text(data.decode("utf-8", "surrogateescape")))]

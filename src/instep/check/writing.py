@@ -6,9 +6,13 @@ import os
 import tempfile
 from difflib import unified_diff
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from instep.check.decoding import Decoded, decode
 from instep.errors import CheckError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def write_file(path: str, before: bytes, after: bytes) -> None:
@@ -35,6 +39,22 @@ def write_file(path: str, before: bytes, after: bytes) -> None:
         fix = "check that you may write it and its folder, or look at the fixes with --diff."
         what = f"{path}: it cannot be written ({error.strerror or error})."
         raise _error(what, fix) from error
+
+
+def refuse_link(path: str, named: Sequence[str]) -> None:
+    """Refuse a link that leads out of all that was named: what is there is not to be mended.
+
+    A link in somebody else's repository may lead anywhere.
+    """
+    if not Path(path).is_symlink():
+        return
+    real = os.path.realpath(path)
+    for each in named:
+        home = os.path.realpath(each)
+        if os.path.abspath(each) == os.path.abspath(path) or real.startswith(home + os.sep):  # noqa: PTH100
+            return
+    what = f"{path}: it is a link to {real}, which is in none of the folders that were named."
+    raise _error(what, "name the link, or that file, to have it mended.")
 
 
 def _error(what: str, fix: str) -> CheckError:

@@ -18,6 +18,7 @@ from instep.check.run import Run, Stdin, check, settle
 from instep.check.sources import STDIN
 from instep.check.workers import cores, rare_collections
 from instep.commands.present import Result, present, say
+from instep.commands.printable import printable
 from instep.errors import CheckError
 from instep.rules.registry import names
 
@@ -61,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     result = _result(plan, settle(plan.run, checked))
     present(result, options)
     for failure in failures:
-        say(sys.stderr, f"instep: {failure}\n")
+        say(sys.stderr, f"instep: {printable(failure)}\n")
     if failures or (result.files and len(result.diagnostics) == len(result.files)):
         return CANNOT_RUN
     if options.write_baseline is not None:
@@ -161,7 +162,7 @@ def _cache_folder(options: argparse.Namespace, config: Config) -> str:
 
 def _write(plan: _Plan, outcomes: Sequence[Outcome]) -> list[CheckError]:
     """Write the mended files; one that cannot be written does not keep the others from it."""
-    from instep.check.writing import write_file  # noqa: PLC0415  # loaded where it is used
+    from instep.check.writing import refuse_link, write_file  # noqa: PLC0415  # loaded where it is used
 
     failures = []
     for outcome in outcomes:
@@ -170,6 +171,7 @@ def _write(plan: _Plan, outcomes: Sequence[Outcome]) -> list[CheckError]:
         if plan.run.stdin is not None and outcome.path == plan.run.stdin.path:
             continue
         try:
+            refuse_link(outcome.path, plan.options.paths)
             write_file(outcome.path, outcome.before, outcome.after)
         except CheckError as error:
             failures.append(error)

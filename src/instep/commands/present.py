@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from instep import __version__
 from instep.check.outcome import as_finding
+from instep.commands.printable import printable, unharmed
 from instep.errors import CheckError
 from instep.reports.colours import wants_colour
 from instep.reports.escape import visible
@@ -61,6 +62,8 @@ def present(result: Result, options: argparse.Namespace) -> None:
     )
     if options.diff:
         report, said = _diffs(result), _would(result)
+        # Programs get it as it is, to apply it; people must not have their terminal driven.
+        report = unharmed(report) if file is None and stream.isatty() else report
         people: TextIO | None = sys.stderr
     elif options.output_format == "text":
         report, said = _text(result, options, colour=colour), ""
@@ -96,7 +99,7 @@ def _text(result: Result, options: argparse.Namespace, *, colour: bool) -> str:
 
         made = Options(colour=colour, width=shutil.get_terminal_size((100, 24)).columns)
         blocks.append(render("text", result.findings, result.quotes, made))
-    blocks += [_lines(visible_lines(str(each))) for each in result.diagnostics]
+    blocks += [_lines([printable(each)]) for each in result.diagnostics]
     if options.verbose:
         blocks.append(_verbose(result))
     if not options.quiet:
@@ -111,11 +114,6 @@ def count_of(number: int, noun: str) -> str:
     ('1 loop', '1,200 files')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def visible_lines(text: str) -> list[str]:
-    """Return the lines of a message, with nothing in them that could act on a terminal."""
-    return [visible(line) for line in text.split("\n")]
 
 
 def _lines(rows: list[str]) -> str:
@@ -215,7 +213,7 @@ def _diffs(result: Result) -> str:
     from instep.check.writing import diff  # noqa: PLC0415  # loaded where it is used
 
     return "".join(
-        diff(outcome.path, outcome.before, outcome.after)
+        diff(visible(outcome.path), outcome.before, outcome.after)
         for outcome in result.outcomes
         if outcome.before is not None and outcome.after is not None
     )
@@ -229,7 +227,7 @@ def _would(result: Result) -> str:
         rows = [f"--fix would mend {mended} in {count_of(changed, 'file')}."]
     if result.findings:
         rows.append(f"{len(result.findings):,} would remain.")
-    rows += [row for each in result.diagnostics for row in visible_lines(str(each))]
+    rows += map(printable, result.diagnostics)
     return _lines(rows)
 
 

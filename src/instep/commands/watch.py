@@ -11,8 +11,10 @@ import traceback
 from typing import TYPE_CHECKING
 
 from instep.check.options import Settings, configure
+from instep.commands.printable import printable
 from instep.commands.watched import Outputs
 from instep.errors import WatchError
+from instep.reports.escape import visible
 from instep.rules.registry import names
 from instep.watching.launch import Program, Ready, code_of, once_imported, show
 from instep.watching.ranks import ranks_of
@@ -126,10 +128,10 @@ class Watch:
         try:
             yield
         except WatchError as error:
-            say(f"instep: {error}\n")
+            say(f"instep: {printable(error)}\n")
         except Exception as error:  # noqa: BLE001  # whatever it is, the job goes on
             say(
-                f"instep: the watcher failed ({type(error).__name__}: {error}); "
+                f"instep: the watcher failed ({type(error).__name__}: {visible(str(error))}); "
                 "the job is not affected.\n"
             )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from instep.reports.record import Record
     from instep.rules import Finding, Severity
     from instep.watching.job import Job
-    from instep.watching.ranks import Ranks
+    from instep.watching.ranks import Heard, Ranks
 
 _MOST_MOMENTS = 2000
 """In a page that is written again soon."""
@@ -78,8 +79,14 @@ class Outputs:
     def finish(self, ending: str, patience: float | None) -> None:
         """Write the files for the last time, and tell what there is to tell."""
         own: tuple[Finding, ...] = () if self.job is None else self.job.findings
+        has_finished = ending == "finished"
         try:
-            self.ranks.say(own, is_over=True)
+            ends = (
+                {}
+                if self.job is None
+                else self.job.sampler.ranks.endings(has_finished=has_finished)
+            )
+            self.ranks.say(own, is_over=True, endings=ends)
         except OSError:  # whoever was to tell it has left already
             self._take(own)
             self._tell()
@@ -89,13 +96,24 @@ class Outputs:
         if self.ranks.folder is not None:
             heard = self.ranks.wait() if patience is None else self.ranks.wait(patience)
             self._unheard = [each.rank for each in heard if not each.is_over]
-            own = merged(heard)
+            own = merged(self._compared(heard))
             self.ranks.forget()
         self._take(own)
         try:
             self._files_written(ending)
         finally:
             self._tell()
+
+    def _compared(self, heard: list[Heard]) -> list[Heard]:
+        """Return what the ranks have said, with what only shows when all of them are over."""
+        over = {each.rank: each.endings for each in heard if each.is_over}
+        if self.job is None or len(over) < 2:
+            return heard
+        self.job.compare(over)
+        mine = tuple(self.job.findings)
+        return [
+            replace(each, findings=mine) if each.rank == self.ranks.rank else each for each in heard
+        ]
 
     def _take(self, findings: tuple[Finding, ...]) -> None:
         self._found = findings

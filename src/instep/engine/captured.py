@@ -20,13 +20,18 @@ from instep.engine.autograd import backward
 from instep.engine.declare import LOSS
 from instep.engine.flat_buffers import FlatBuffers
 from instep.engine.function import read_result
+from instep.engine.recordings import Recording, Series
+from instep.engine.sources import source_of
 from instep.errors import InstepWarning, four_lines
-from instep.splits.tree import rebuild, renewed, tensors
+from instep.fast.deferral import Stash, Survey, steps_for
+from instep.fast.operators import keeping
+from instep.splits.tree import tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
     from instep.engine.lane import Lane
+    from instep.engine.sources import Inputs, Source
     from instep.engine.window import Window
     from instep.splits.plan import Piece, Plan
 
@@ -42,38 +47,12 @@ class _Unrecordable(Exception):  # noqa: N818 -- caught a few lines below where 
     """Something that runs, but not as a recording."""
 
 
-class Recording:
-    """One micro-step of one shape: where its inputs are put, and how its backward is weighed."""
-
-    def __init__(self, piece: Piece, device: torch.device) -> None:
-        self.inputs: list[Tensor] = []
-        self.graph = torch.cuda.CUDAGraph()
-        self.unit = torch.zeros((), dtype=torch.float64, device=device)
-        """What one item weighs."""
-        self.items: Any = 0
-        self.reached: frozenset[int] = frozenset()
-        self.value = renewed(piece.value, self._hold)
-        self._unit: float | None = None
-
-    def _hold(self, _: int, tensor: Tensor) -> Tensor:
-        held = tensor.clone(memory_format=torch.preserve_format)
-        self.inputs.append(held)
-        return held
-
-    def run(self, piece: Piece, unit: float) -> None:
-        """Replay it on a piece of the same shape."""
-        torch._foreach_copy_(self.inputs, list(tensors(piece.value)))
-        if unit != self._unit:
-            self.unit.fill_(unit)
-            self._unit = unit
-        self.graph.replay()
-
-
 class Captures:
     """The recordings of one stepper's function style."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, Recording | int | None] = {}
+        self._known: dict[Hashable, Series | int | None] = {}
+        self._surveys: dict[Hashable, Survey] = {}
         # Identities are of living objects only.
         self._held: list[object] = []
         self._functions: set[Hashable] = set()
@@ -83,6 +62,10 @@ class Captures:
         self._place = torch.empty(0)
         self._cells: list[tuple[Tensor, ...]] = []
         self._used = 0
+        self._begun: set[Series] = set()
+        self._ready: frozenset[int] | None = None
+        """What the last replay has reached, with nothing else since; backwards weigh `_unit`."""
+        self._unit = 0.0
         self._is_told = False
 
     @contextlib.contextmanager
@@ -115,22 +98,42 @@ class Captures:
     ) -> None:
         """Run every piece of a plan through an open window, replaying what is recorded."""
         self._used = 0
-        function = self._identity(loss_fn)
-        for piece in plan:
-            lane.choose_reference(LOSS, piece.items)
-            key = _shape_of(piece, function)
+        self._ready = None
+        self._begun = set()
+        source = source_of(plan, self._identity(loss_fn))
+        for given in source:
+            lane.choose_reference(LOSS, source.items(given))
+            key = source.key(given)
             known = None if key is None else self._known.get(key, 0)
             if isinstance(known, int) and known >= WARM_UP:
-                known = self._recorded(key, piece, lane, loss_fn)
-            if isinstance(known, Recording) and self._used < LONGEST:
-                self._replay(known, piece, window, lane)
+                known = self._recorded(key, source, given, lane, loss_fn, pieces=len(plan))
+            if isinstance(known, Series) and self._used < LONGEST:
+                if known not in self._begun:
+                    self._begun.add(known)
+                    known.begin(source.batch)
+                self._replay(known.next(), source.handed(given), window, lane)
                 continue
-            with piece.around():
-                result = loss_fn(piece.value)
-            loss, items = read_result(result, piece.items)
-            window.backward(loss, items=items, optimizer=name)
-            if isinstance(known, int) and (known or len(self._known) < SHAPES):
-                self._known[key] = known + 1
+            self._ready = None
+            is_new = isinstance(known, int) and (known or len(self._known) < SHAPES)
+            piece = source.piece(given)
+            with self._warming_up(key) if is_new else contextlib.nullcontext():
+                with piece.around():
+                    result = loss_fn(piece.value)
+                loss, items = read_result(result, piece.items)
+                window.backward(loss, items=items, optimizer=name)
+        for series in self._begun:
+            series.finish()
+        lane.buffers.seal()
+
+    @contextlib.contextmanager
+    def _warming_up(self, key: Hashable) -> Iterator[None]:
+        """Run a piece as it will be recorded, and look at what could be deferred then."""
+        survey = self._surveys[key] = Survey()
+        with _uncached(), keeping(survey):
+            yield
+        known = self._known.get(key, 0)
+        if isinstance(known, int):
+            self._known[key] = known + 1
 
     def _identity(self, function: Callable[[Any], Any]) -> Hashable:
         """Tell a function that is written anew in each step (a lambda) from another one."""
@@ -146,39 +149,56 @@ class Captures:
         return key
 
     def _recorded(
-        self, key: Hashable, piece: Piece, lane: Lane, loss_fn: Callable[[Any], Any]
-    ) -> Recording | None:
+        self,
+        key: Hashable,
+        source: Source,
+        given: Any,
+        lane: Lane,
+        loss_fn: Callable[[Any], Any],
+        *,
+        pieces: int,
+    ) -> Series | None:
+        stash = Stash(steps_for(self._surveys.pop(key).calls, pieces))
+        piece, inputs = source.piece(given), source.inputs(given)
+        recordings: list[Recording] = []
         try:
-            made = self._record(piece, lane, loss_fn)
+            for step in range(stash.steps):
+                stash.begin(step)
+                with keeping(stash):
+                    recordings.append(self._record(piece, inputs, lane, loss_fn))
+                stash.end()
+                if recordings[-1].reached == recordings[0].reached:
+                    recordings[-1].reached = recordings[0].reached
         except (RuntimeError, _Unrecordable) as error:
             self._known[key] = None
             _recover(next(tensors(piece.value)).device)
             self._tell(error)
             return None
-        self._known[key] = made
+        made = self._known[key] = Series(recordings, stash)
         return made
 
-    def _record(self, piece: Piece, lane: Lane, loss_fn: Callable[[Any], Any]) -> Recording:
+    def _record(
+        self, piece: Piece, inputs: Inputs, lane: Lane, loss_fn: Callable[[Any], Any]
+    ) -> Recording:
         device = next(tensors(piece.value)).device
         if self._pool is None:
             self._rows = torch.zeros(LONGEST, 2, dtype=torch.float64, device=device)
             self._place = torch.zeros(1, dtype=torch.long, device=device)
             self._pool = torch.cuda.graph_pool_handle()
-        recording = Recording(piece, device)
+        recording = Recording(inputs, device)
         buffers = lane.buffers
         assert isinstance(buffers, FlatBuffers)  # noqa: S101 -- only flat lanes are captured
-        is_cached = torch.is_autocast_cache_enabled()
         torch.cuda.synchronize(device)
         before = buffers.reached
         buffers.forget_reached()
         buffers.begin()
         try:
-            # A cast that was cached before would not be part of the recording, and go stale.
-            torch.set_autocast_cache_enabled(False)
-            with torch.cuda.graph(recording.graph, pool=self._pool, stream=self._stream):
+            with (
+                _uncached(),
+                torch.cuda.graph(recording.graph, pool=self._pool, stream=self._stream),
+            ):
                 self._micro_step(recording, piece, lane, loss_fn)
         finally:
-            torch.set_autocast_cache_enabled(is_cached)
             buffers.end(added=True)
         recording.reached = buffers.reached
         buffers.reach(before)
@@ -188,7 +208,7 @@ class Captures:
         self, recording: Recording, piece: Piece, lane: Lane, loss_fn: Callable[[Any], Any]
     ) -> None:
         with piece.around():
-            result = loss_fn(recording.value)
+            result = loss_fn(recording.inputs.take())
         loss, items = read_result(result, piece.items)
         if not isinstance(loss, Tensor) or loss.dim():
             what = "a loss of several terms, or that is no scalar, is not recorded."
@@ -200,18 +220,23 @@ class Captures:
         seed = (recording.unit * count).to(loss.dtype)
         with torch.autocast(loss.device.type, enabled=False):
             backward([loss], [seed], retain_graph=False, inputs=lane.reachable())
+        recording.inputs.advance()
 
-    def _replay(self, recording: Recording, piece: Piece, window: Window, lane: Lane) -> None:
-        lane.buffers.require_untouched()
+    def _replay(self, recording: Recording, given: Any, window: Window, lane: Lane) -> None:
         if not self._used:
             self._place.zero_()
+        if recording.reached is not self._ready:
+            # Nothing of the user's runs between two replays: what is looked at here stays so.
+            lane.buffers.require_untouched()
+            if isinstance(lane.buffers, FlatBuffers):
+                lane.buffers.reach(recording.reached)
+            self._unit = lane.unit(LOSS)
+            self._ready = recording.reached
         if self._used == len(self._cells):
             self._cells.append(self._rows[self._used].unbind())
         loss, count = self._cells[self._used]
         self._used += 1
-        recording.run(piece, lane.unit(LOSS))
-        if isinstance(lane.buffers, FlatBuffers):
-            lane.buffers.reach(recording.reached)
+        recording.run(given, self._unit)
         items = count if isinstance(recording.items, Tensor) else recording.items
         window.replayed(lane, loss, items)
 
@@ -230,6 +255,22 @@ class Captures:
             warnings.warn(text, InstepWarning, stacklevel=4)
 
 
+@contextlib.contextmanager
+def _uncached() -> Iterator[None]:
+    """Let autocast cast a weight each time it is used.
+
+    A cast that was cached before would be no part of a recording, and go stale. Pieces that warm up
+    run the same way, because a compiled model is compiled anew when this setting changes, and
+    compiling cannot be recorded.
+    """
+    was_cached = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(was_cached)
+
+
 def _recover(device: torch.device) -> None:
     """Bring the random generator back after a recording that failed: it still waits for its end."""
     with torch.cuda.graph(torch.cuda.CUDAGraph()):
@@ -241,20 +282,3 @@ def _value_of(value: object) -> Hashable:
     if value is None or isinstance(value, str | bytes | int | float | bool):
         return (type(value), value)
     return id(value)
-
-
-def _shape_of(piece: Piece, function: Hashable) -> Hashable | None:
-    """Return what must be the same for a recording to fit; None if it cannot be recorded."""
-    value = piece.value
-    if type(value) is Tensor:  # what most pieces are, and asked once per micro-batch
-        if not value.is_cuda or value.requires_grad:
-            return None
-        return (function, value.shape, value.stride(), value.dtype, value.device, piece.items)
-    found = []
-    for tensor in tensors(piece.value):
-        if not tensor.is_cuda or tensor.requires_grad:
-            return None
-        found.append((tensor.shape, tensor.stride(), tensor.dtype, tensor.device))
-    others: list[Hashable] = []
-    rebuild(piece.value, lambda v: others.append(repr(v)) if not isinstance(v, Tensor) else None)
-    return (function, tuple(found), tuple(others), piece.items) if found else None

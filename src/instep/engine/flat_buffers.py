@@ -18,7 +18,8 @@ import torch
 from instep.engine import gradients as grads
 from instep.engine.buffers import SHARED, Buffers, refuse_touched
 from instep.fast.flat import Flat
-from instep.fast.fuse import Slot, layers_of, lend, new_slot, take_back
+from instep.fast.fuse import lend, places_of, take_back
+from instep.fast.operators import Slot, new_slot
 from instep.fast.rules import rule_of
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from instep.engine.buffers import Gradients
+    from instep.fast.fuse import Place
 
 
 def _is_flattenable(parameter: Tensor, *, interpreted: bool) -> str | None:
@@ -83,7 +85,7 @@ class FlatBuffers(Buffers):
         self._waiting: dict[str, tuple[list[Tensor], set[int]]] = {}
         self._held: list[Tensor] = []
         self._versions: list[int] = []
-        self._layers: dict[int, list[torch.nn.Module]] = {}
+        self._places: dict[int, list[Place]] = {}
         self._slots: dict[int, int] = {}
         self._narrow_views: dict[int, list[Tensor]] = {}
 
@@ -101,25 +103,24 @@ class FlatBuffers(Buffers):
 
     def fuse(self, models: Sequence[torch.nn.Module]) -> None:
         """Lend the fused layers of these models their copies and gradients, in every window."""
-        self._layers = layers_of(models)
-        self._slots = {key: new_slot() for key in self._layers}
+        self._places = places_of(models)
+        self._slots = {key: new_slot() for key in self._places}
 
     def _lend(self) -> None:
         for flat, held in zip(self.flats, self._held, strict=True):
-            wanted = [i for i, p in enumerate(flat.members) if id(p) in self._layers]
+            wanted = [i for i, p in enumerate(flat.members) if id(p) in self._places]
             if not wanted or flat.dtype is not torch.float32:
                 continue
             narrow = self._narrow_of(flat)
             views = flat.views if held is flat.gradients else flat.cut(held)
             for index in wanted:
                 key = id(flat.members[index])
-                if views[index].is_contiguous():
-                    slot = Slot(views[index], partial(self._reached.add, key))
-                    lend(self._layers[key], narrow[index], self._slots[key], slot)
+                slot = Slot(views[index], partial(self._reached.add, key))
+                lend(self._places[key], narrow[index], self._slots[key], slot)
 
     def _take_back(self) -> None:
-        for layers in self._layers.values():
-            take_back(layers)
+        for places in self._places.values():
+            take_back(places)
 
     def _narrow_of(self, flat: Flat) -> list[Tensor]:
         known = self._narrow_views.get(id(flat))

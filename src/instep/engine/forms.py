@@ -266,7 +266,7 @@ class _Surrounded:
 
     def __iter__(self) -> Iterator[Piece]:
         for piece in self.plan:
-            yield replace(piece, around=self._around(piece))
+            yield replace(piece, around=self._around(piece), likeness=None)
 
     def _around(self, piece: Piece) -> Callable[[], contextlib.AbstractContextManager[None]]:
         @contextlib.contextmanager
@@ -300,7 +300,7 @@ class _PerPiece:
 
     def __iter__(self) -> Iterator[Piece]:
         for piece in self.plan:
-            yield Piece(piece, piece.items, piece.around)
+            yield Piece(piece, piece.items, piece.around, piece.likeness)
 
     def join(self, parts: Sequence[Tensor]) -> Tensor:
         """Return the rows below each other."""

@@ -59,20 +59,27 @@ def used_by_others(view: View, optimizer: str) -> frozenset[int]:
     """
     if len(view.windows) == 1:
         return frozenset()
-    return frozenset(
-        id(backward)
-        for other, windows in view.windows.items()
-        if other != optimizer
-        for window in windows
-        if window.closed_by == "step"
-        for backward in window.kept
-        if len(backward.optimizers or ()) > 1
-    )
+    used = view.read(_used)
+    return frozenset().union(*(used[other] for other in used if other != optimizer))
+
+
+def _used(view: View) -> dict[str, set[int]]:
+    """Return the backwards that the steps of each optimizer used, and that reach others, too."""
+    return {
+        optimizer: {
+            id(backward)
+            for window in windows
+            if window.closed_by == "step"
+            for backward in window.kept
+            if len(backward.optimizers or ()) > 1
+        }
+        for optimizer, windows in view.windows.items()
+    }
 
 
 def is_mixed(window: WindowRecord, others: frozenset[int]) -> bool:
     """Say whether losses of another optimizer are in an update beside its own."""
-    return len({id(backward) in others for backward in window.kept}) > 1
+    return bool(others) and len({id(backward) in others for backward in window.kept}) > 1
 
 
 def sizes(window: WindowRecord) -> set[int]:
@@ -97,8 +104,9 @@ def count_batches(events: Iterable[Event]) -> int | None:
     whole, is_fresh, is_drawn = 0, True, False
     for event in events:
         match event:
-            case Drawn(of=None):
-                is_fresh = is_drawn = True
+            case Drawn():
+                is_fresh = is_fresh or event.of is None
+                is_drawn = is_drawn or event.of is None
             case Backward():
                 whole, is_fresh = whole + is_fresh, False
     return whole if is_drawn else None
@@ -158,14 +166,20 @@ def pieces(window: WindowRecord) -> tuple[Drawn, ...]:
 
 def trained(view: View) -> frozenset[str | None]:
     """Return the loaders that feed backwards, and not those of a validation in between."""
+    return view.read(_trained)
+
+
+def _trained(view: View) -> frozenset[str | None]:
     drawn: set[str | None] = set()
     found: set[str | None] = set()
     for event in view.events:
         match event:
-            case Drawn(of=None):
-                drawn.add(event.loader)
-            case EpochEnd(of=None):
-                drawn.discard(event.loader)
+            case Drawn():
+                if event.of is None:
+                    drawn.add(event.loader)
+            case EpochEnd():
+                if event.of is None:
+                    drawn.discard(event.loader)
             case Backward():
                 found |= drawn
                 drawn = set()

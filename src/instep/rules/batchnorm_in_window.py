@@ -25,19 +25,20 @@ from instep.rules.accumulation import counted, quoted, size_of, updates
 from instep.rules.finding import Severity
 from instep.rules.reading import distinct, is_part, names, sure_size
 from instep.rules.view import report, spelled
-from instep.trace import Forward
+from instep.trace import Forward, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from instep.rules.finding import Finding
     from instep.rules.view import View
-    from instep.trace import Step, WindowRecord
+    from instep.trace import WindowRecord
 
 CODE = "INS206"
 NAME = "batchnorm-in-window"
 SUMMARY = "BatchNorm sees one micro-batch at a time, not the window."
 SEVERITY = Severity.INFO
+NEEDS = (Forward, Step)
 
 BAD = """\
 import torch
@@ -72,6 +73,8 @@ for update in range(1000):
 
 def judge(view: View) -> Iterator[Finding]:
     """Find forwards of models with BatchNorm, in training mode, in windows of several."""
+    if not any(facts.get("batchnorm") for facts in view.facts.values()):
+        return
     yield from distinct(
         finding
         for optimizer, windows in view.windows.items()

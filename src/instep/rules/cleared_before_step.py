@@ -26,7 +26,7 @@ from instep.rules.mending import evidence, loop_apart, offer, step_statement
 from instep.rules.moving import carried, moves
 from instep.rules.reading import distinct, is_part, names
 from instep.rules.view import report
-from instep.trace import Backward, Drawn, EpochEnd, Forward, GradEdited, GradRead
+from instep.trace import Backward, Drawn, EpochEnd, Forward, GradEdited, GradRead, Step
 from instep.trace.gradients import clears, count_micro_batches
 
 if TYPE_CHECKING:
@@ -36,12 +36,13 @@ if TYPE_CHECKING:
     from instep.rules.finding import Finding, Fix
     from instep.rules.source import Source
     from instep.rules.view import View
-    from instep.trace import Event, Step, WindowRecord
+    from instep.trace import Event, WindowRecord
 
 CODE = "INS102"
 NAME = "cleared-before-step"
 SUMMARY = "Gradients are cleared before the step that should have used them."
 SEVERITY = Severity.ERROR
+NEEDS = (Backward, Step)
 
 BAD = """\
 import torch

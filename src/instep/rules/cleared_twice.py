@@ -37,6 +37,7 @@ CODE = "INS106"
 NAME = "cleared-twice"
 SUMMARY = "Gradients are cleared twice with no backward in between."
 SEVERITY = Severity.INFO
+NEEDS = (Zero,)
 
 BAD = """\
 import torch
@@ -74,15 +75,15 @@ def _findings(view: View) -> Iterator[Finding | None]:
     is_running = False  # a clear before the loop beside one inside it is a habit, and harmless
     for event in view.events:
         match event:
-            case Backward(optimizers=None) | GradEdited() | Opaque() | EpochEnd(of=None):
-                empty.clear()
-                is_running = is_running and not isinstance(event, EpochEnd)
-            case Backward():
-                for optimizer in event.optimizers or ():
+            case Backward() if event.optimizers is not None:
+                for optimizer in event.optimizers:
                     empty.pop(optimizer, None)
                 is_running = True
             case Drawn():
                 is_running = True
+            case Backward() | GradEdited() | Opaque() | EpochEnd(of=None):
+                empty.clear()
+                is_running = is_running and not isinstance(event, EpochEnd)
             case Created():
                 empty.pop(event.id, None)  # another one of this name, or with more in it
             case Zero(optimizers=None) | Zero(complete=False):

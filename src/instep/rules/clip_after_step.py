@@ -39,6 +39,7 @@ CODE = "INS302"
 NAME = "clip-after-step"
 SUMMARY = "Gradients are clipped after the step or before the backward, so no update is clipped."
 SEVERITY = Severity.ERROR
+NEEDS = (Clip,)
 
 BAD = """\
 import torch

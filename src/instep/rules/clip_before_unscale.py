@@ -39,6 +39,7 @@ CODE = "INS303"
 NAME = "clip-before-unscale"
 SUMMARY = "Gradients are clipped while they are still multiplied by the loss scale."
 SEVERITY = Severity.ERROR
+NEEDS = (Clip, Backward)
 
 BAD = """\
 import torch
@@ -74,7 +75,7 @@ for x, y in loader:
 
 def judge(view: View) -> Iterator[Finding]:
     """Find clips of gradients that a scaled backward left and nothing has unscaled."""
-    if not is_managed(view):
+    if not is_managed(view) and may_scale(view, None):
         found = (_judge(view, w) for windows in view.windows.values() for w in windows)
         yield from distinct(finding for findings in found for finding in findings)
 

@@ -41,6 +41,7 @@ CODE = "INS301"
 NAME = "clip-inside-window"
 SUMMARY = "Gradients are clipped at every micro-batch instead of once before the update."
 SEVERITY = Severity.ERROR
+NEEDS = (Clip,)
 
 BAD = """\
 import torch

@@ -23,18 +23,20 @@ from instep.rules.accumulation import fact, quoted, size_of, updates
 from instep.rules.finding import Severity
 from instep.rules.reading import distinct
 from instep.rules.view import report
+from instep.trace import Backward, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from instep.rules.finding import Finding
     from instep.rules.view import View
-    from instep.trace import Step, WindowRecord
+    from instep.trace import WindowRecord
 
 CODE = "INS207"
 NAME = "coupled-loss-split"
 SUMMARY = "A loss that compares the samples of a batch is split over micro-batches."
 SEVERITY = Severity.INFO
+NEEDS = (Backward, Step)
 
 BAD = """\
 import torch
@@ -75,6 +77,8 @@ for a, b in loader:  # as one batch; if it does not fit, in two passes (see Fix)
 
 def judge(view: View) -> Iterator[Finding]:
     """Find losses that couple their samples in windows of several micro-batches."""
+    if not any(facts.get("coupled") for facts in view.facts.values()):
+        return
     yield from distinct(
         _judge(view, window, step)
         for optimizer, windows in view.windows.items()

@@ -35,6 +35,7 @@ CODE = "INS308"
 NAME = "deprecated-cuda-amp"
 SUMMARY = "A name of torch.cuda.amp is used, which torch has deprecated."
 SEVERITY = Severity.INFO
+NEEDS = (Called,)
 
 BAD = """\
 import torch

@@ -21,19 +21,20 @@ from instep.rules.accumulation import is_close, is_sum, quoted, updates
 from instep.rules.finding import Severity
 from instep.rules.reading import distinct, is_managed
 from instep.rules.view import report
-from instep.trace import GradEdited
+from instep.trace import Backward, GradEdited, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from instep.rules.finding import Finding
     from instep.rules.view import View
-    from instep.trace import Step, WindowRecord
+    from instep.trace import WindowRecord
 
 CODE = "INS205"
 NAME = "double-normalisation"
 SUMMARY = "The loss is divided by the number of micro-batches twice."
 SEVERITY = Severity.WARNING
+NEEDS = (Backward, Step)
 
 BAD = """\
 import torch

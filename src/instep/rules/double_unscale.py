@@ -39,6 +39,7 @@ CODE = "INS307"
 NAME = "double-unscale"
 SUMMARY = "Gradients are unscaled twice for one update."
 SEVERITY = Severity.ERROR
+NEEDS = (Unscale,)
 
 BAD = """\
 import torch

@@ -36,6 +36,7 @@ CODE = "INS501"
 NAME = "grad-may-be-none"
 SUMMARY = "A gradient is used where it is None."
 SEVERITY = Severity.WARNING
+NEEDS = (GradRead,)
 
 BAD = """\
 import torch

@@ -63,6 +63,7 @@ CODE = "INS202"
 NAME = "leftover-window"
 SUMMARY = "The last micro-batches of an epoch are not in a window of their own."
 SEVERITY = Severity.ERROR
+NEEDS = (Backward, Step)
 
 BAD = """\
 import torch
@@ -115,6 +116,8 @@ def judge(view: View) -> Iterator[Finding]:
 
 
 def _findings(view: View) -> Iterator[Finding | None]:
+    if not any((step.every or 0) > 1 for step in view.trace.of(Step)):
+        return
     loaders = trained(view)
     for optimizer, windows in judged(view):
         others = used_by_others(view, optimizer)

@@ -34,6 +34,7 @@ CODE = "INS601"
 NAME = "loss-graph-kept"
 SUMMARY = "Losses are kept with their graphs, so memory grows with every iteration."
 SEVERITY = Severity.WARNING
+NEEDS = (LossKept,)
 
 BAD = """\
 import torch

@@ -22,18 +22,19 @@ from typing import TYPE_CHECKING
 from instep.rules.finding import Severity
 from instep.rules.reading import distinct, measured
 from instep.rules.view import report, spelled
+from instep.trace import Measured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from instep.rules.finding import Finding
     from instep.rules.view import View
-    from instep.trace import Measured
 
 CODE = "INS309"
 NAME = "low-precision-accumulation"
 SUMMARY = "Gradients are added up in a type that is too coarse for their sum."
 SEVERITY = Severity.WARNING
+NEEDS = (Measured,)
 SEEN = "watch"
 
 BAD = """\

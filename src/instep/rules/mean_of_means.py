@@ -22,18 +22,20 @@ from instep.rules.accumulation import fact, is_close, is_sum, quoted, size_of, u
 from instep.rules.finding import Severity
 from instep.rules.reading import distinct, measured
 from instep.rules.view import report
+from instep.trace import Backward, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from instep.rules.finding import Finding
     from instep.rules.view import View
-    from instep.trace import Backward, Step, WindowRecord
+    from instep.trace import WindowRecord
 
 CODE = "INS203"
 NAME = "mean-of-means"
 SUMMARY = "Means over different numbers of items are averaged as if the numbers were equal."
 SEVERITY = Severity.WARNING
+NEEDS = (Backward, Step)
 
 BAD = """\
 import torch
@@ -67,6 +69,8 @@ for update in range(1000):
 
 def judge(view: View) -> Iterator[Finding]:
     """Find windows that average ragged means with equal factors."""
+    if not any(facts.get("ragged") for facts in view.facts.values()):
+        return
     yield from distinct(
         _judge(view, window, step)
         for optimizer, windows in view.windows.items()

@@ -21,18 +21,19 @@ from typing import TYPE_CHECKING
 from instep.rules.finding import Severity
 from instep.rules.reading import distinct, measured
 from instep.rules.view import report
+from instep.trace import Measured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from instep.rules.finding import Finding
     from instep.rules.view import View
-    from instep.trace import Measured
 
 CODE = "INS605"
 NAME = "memory-growth"
 SUMMARY = "Graphs of earlier updates are kept alive, so memory grows with every iteration."
 SEVERITY = Severity.WARNING
+NEEDS = (Measured,)
 SEEN = "watch"
 
 BAD = """\

@@ -22,18 +22,19 @@ from typing import TYPE_CHECKING
 from instep.rules.finding import Severity
 from instep.rules.reading import distinct, measured
 from instep.rules.view import report, spelled
+from instep.trace import Measured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from instep.rules.finding import Finding
     from instep.rules.view import View
-    from instep.trace import Measured
 
 CODE = "INS505"
 NAME = "nonfinite-step"
 SUMMARY = "An update is made with gradients that are infinite or NaN."
 SEVERITY = Severity.ERROR
+NEEDS = (Measured,)
 SEEN = "watch"
 
 BAD = """\

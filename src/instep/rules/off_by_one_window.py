@@ -48,6 +48,7 @@ CODE = "INS204"
 NAME = "off-by-one-window"
 SUMMARY = "The gate counts from the wrong end: windows hold one micro-batch too many or too few."
 SEVERITY = Severity.ERROR
+NEEDS = (Backward, Step)
 
 BAD = """\
 import torch
@@ -81,6 +82,8 @@ for epoch in range(10):
 
 def judge(view: View) -> Iterator[Finding]:
     """Find gated steps whose windows inside an epoch do not have the size of the gate."""
+    if not any((step.every or 0) > 1 for step in view.trace.of(Step)):
+        return
     loaders = trained(view)
     yield from distinct(
         _judge(view, optimizer, windows, loaders) for optimizer, windows in judged(view)

@@ -20,19 +20,19 @@ from typing import TYPE_CHECKING
 from instep.rules.finding import Severity
 from instep.rules.reading import distinct, measured
 from instep.rules.view import report, spelled
-from instep.trace import Rebound
+from instep.trace import Measured, Rebound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from instep.rules.finding import Finding
     from instep.rules.view import View
-    from instep.trace import Measured
 
 CODE = "INS504"
 NAME = "parameter-without-gradient"
 SUMMARY = "Parameters of an optimizer have never had a gradient, so they are not trained."
 SEVERITY = Severity.WARNING
+NEEDS = (Measured,)
 SEEN = "watch"
 
 BAD = """\

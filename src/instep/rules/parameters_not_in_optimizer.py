@@ -81,8 +81,8 @@ _TOLD = re.compile(r"([\d,]+ parameters?) of `([^`]+)`")
 
 def judge(view: View) -> Iterator[Finding]:
     """Find models beside trained ones that no optimizer holds."""
-    held = _held(view)
-    if held is None or any(isinstance(event, Opaque) for event in view.events):
+    held = None if view.trace.of(Opaque) else _held(view)
+    if held is None:
         return
     reports = (*_judge(view, held), *_growing(view, held))
     found = [finding for finding in reports if finding is not None]
@@ -97,15 +97,19 @@ def _is_handed_over(view: View, models: Iterable[str], held: frozenset[str]) -> 
     Workers of A3C do that: each has a network of its own, and the optimizer has the shared one.
     """
     edited = {o for e in view.trace.of(GradEdited) if e.factor is None for o in e.optimizers or ()}
-    reached = {o for e in view.trace.of(Backward) for o in e.optimizers or ()}
-    if edited - reached:
+    if edited - view.read(_reached):
         return True  # they come from somewhere
     return bool(edited) and any(_is_twin(view, one, other) for one in models for other in held)
 
 
+def _reached(view: View) -> set[str]:
+    """Return the optimizers that a backward reaches."""
+    return {o for e in view.trace.of(Backward) for o in e.optimizers or ()}
+
+
 def _growing(view: View, held: frozenset[str]) -> Iterator[Finding | None]:
     """Find parts of trained models whose gradients a running job has seen going nowhere."""
-    if any(isinstance(event, Rebound) and event.parameters for event in view.events):
+    if any(event.parameters for event in view.trace.of(Rebound)):
         return  # they came in place of others: that is what INS503 tells
     for gauge in measured(view, "foreign-gradients"):
         told = _TOLD.fullmatch(gauge.subject or "")
@@ -173,37 +177,34 @@ def _size(count: float) -> str:
 
 
 def _judge(view: View, held: frozenset[str]) -> Iterator[Finding | None]:
-    stepped = {event.optimizer for event in view.events if isinstance(event, Step)}
+    stepped = {event.optimizer for event in view.trace.of(Step)}
     idle = _is_idle(view, stepped)
     evaluated: set[str | None] = set()
     for event in view.events:
-        match event:
-            case Mode(training=False):
-                evaluated.add(event.model)
-            case Mode():
-                evaluated.discard(event.model)
-            case Backward(models=tuple(models), optimizers=()) if idle:
-                left = [m for m in models if m not in evaluated and _is_left_out(view, m, held)]
-                alone = not any(_is_held(model, held) for model in models)
-                if _is_handed_over(view, left, held):
-                    continue
-                if left and alone and any(_is_twin(view, left[0], other) for other in held):
-                    yield _report(view, event, left)
-            case Backward(models=tuple(models)) if not stepped.isdisjoint(event.optimizers or ()):
-                # Among trained models, one that is not was forgotten; alone, it may be attacked,
-                # inverted or searched through.
-                left = [m for m in models if m not in evaluated and _is_left_out(view, m, held)]
-                if _is_handed_over(view, left, held):
-                    continue
-                if left and any(_is_held(model, held) for model in models):
-                    yield _report(view, event, left)
+        if isinstance(event, Mode):
+            (evaluated.discard if event.training else evaluated.add)(event.model)
+        elif isinstance(event, Backward) and event.models is not None:
+            is_idle = idle and event.optimizers == ()
+            if not is_idle and stepped.isdisjoint(event.optimizers or ()):
+                continue
+            models = event.models
+            left = [m for m in models if m not in evaluated and _is_left_out(view, m, held)]
+            if not left or _is_handed_over(view, left, held):
+                continue
+            # Among trained models, one that is not was forgotten; alone, it may be attacked,
+            # inverted or searched through.
+            among = any(_is_held(model, held) for model in models)
+            is_told = among
+            if is_idle:
+                is_told = not among and any(_is_twin(view, left[0], other) for other in held)
+            if is_told:
+                yield _report(view, event, left)
 
 
 def _is_idle(view: View, stepped: set[str | None]) -> bool:
     """Say whether everything that steps does so without any loss: it was made for this one."""
-    reached = {o for e in view.events if isinstance(e, Backward) for o in e.optimizers or ()}
-    unclear = any(isinstance(e, Backward) and e.optimizers is None for e in view.events)
-    return bool(stepped) and not unclear and stepped.isdisjoint(reached)
+    unclear = any(event.optimizers is None for event in view.trace.of(Backward))
+    return bool(stepped) and not unclear and stepped.isdisjoint(view.read(_reached))
 
 
 def _is_twin(view: View, one: str, other: str) -> bool:
@@ -215,8 +216,8 @@ def _is_twin(view: View, one: str, other: str) -> bool:
 def _held(view: View) -> frozenset[str] | None:
     """Return the models that optimizers hold at any time; None if one is not known."""
     held: set[str] = set()
-    for event in view.events:
-        if isinstance(event, Created) and event.role == "optimizer":
+    for event in view.trace.of(Created):
+        if event.role == "optimizer":
             models = names(event.facts.get("models"))
             if models is None:
                 return None
@@ -238,8 +239,7 @@ def _is_left_out(view: View, model: str, held: frozenset[str]) -> bool:
     if _GUIDE.search(model) or _GUIDE.search(str(facts["type"])) or _is_held(model, held):
         return False
     # Under another name it may be part of what is held.
-    renamed = (e for e in view.events if isinstance(e, Rebound) and model in {e.was, e.now})
-    return not any(renamed)
+    return not any(model in {event.was, event.now} for event in view.trace.of(Rebound))
 
 
 def _report(view: View, backward: Backward, left: list[str]) -> Finding | None:

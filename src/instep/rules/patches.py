@@ -41,6 +41,8 @@ class Piecewise:
 
 def piecewise(view: View) -> Iterator[Piecewise]:
     """Give the optimizers that step more than once for one batch, once per piece of it."""
+    if all(drawn.of is None for drawn in view.trace.of(Drawn)):
+        return
     for optimizer, _ in judged(view):
         batch, drawn, backward = 0, None, None
         seen: dict[tuple[int, str | None], Piecewise] = {}

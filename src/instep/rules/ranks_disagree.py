@@ -5,15 +5,18 @@ or they have made different numbers of updates. Each trains a model of its own, 
 rank 0 has seen a fraction of the data, and what is logged belongs to none of them. Nothing
 crashes. The usual causes: the forward goes around `DistributedDataParallel` (`model.module(x)`, a
 method of the inner model), every backward of a window is inside `no_sync`, a step is skipped on
-one rank alone because only that one has seen a NaN, or weights are loaded or changed on rank 0
-after the model was wrapped.
+one rank alone because only that one has seen a NaN, weights are loaded or changed on rank 0 after
+the model was wrapped, or one rank has fewer batches than the others, which then wait for it.
 
 **Fix.** Call the wrapped model itself; leave `no_sync` for the last micro-batch of a window;
-decide on all ranks together whether to step; load before wrapping, or broadcast afterwards.
+decide on all ranks together whether to step; load before wrapping, or broadcast afterwards; give
+all ranks the same number of batches, or loop inside of `model.join()`.
 
 **When it is fine.** Ranks that train apart on purpose. Only models under `DistributedDataParallel`
-without a communication hook are compared: a slice of one weight, at some updates, through the
-store of the process group, which neither waits nor takes part in what the ranks exchange.
+without a communication hook are compared, and none that uses `join`: a slice of one weight and the
+number of gradients that were averaged, at some updates, through the store of the process group,
+which neither waits nor takes part in what the ranks exchange. `instep watch` also compares how
+often each rank of a machine has stepped when its programs are over.
 """
 
 from __future__ import annotations
@@ -24,18 +27,19 @@ from typing import TYPE_CHECKING
 from instep.rules.finding import Severity
 from instep.rules.reading import distinct, measured
 from instep.rules.view import report, spelled
+from instep.trace import Measured
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from instep.rules.finding import Finding
     from instep.rules.view import View
-    from instep.trace import Measured
 
 CODE = "INS606"
 NAME = "ranks-disagree"
 SUMMARY = "Ranks that should hold the same model have other weights, or other numbers of updates."
 SEVERITY = Severity.ERROR
+NEEDS = (Measured,)
 SEEN = "watch"
 
 BAD = """\

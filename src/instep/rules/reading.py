@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING
 
 from instep.trace import Clip, Drawn, GradEdited, Measured, Opaque
-from instep.trace.gradients import clears
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -37,8 +36,7 @@ def measured(view: View, quantity: str) -> Iterator[Measured]:
 
 def since_clear(window: WindowRecord) -> tuple[Event, ...]:
     """Return the events after the last clear: those that its update is made of."""
-    after = [at + 1 for at, event in enumerate(window.events) if clears(event)]
-    return window.events[after[-1] :] if after else window.events
+    return window.since_clear
 
 
 def sure_size(view: View, window: WindowRecord) -> int | None:

@@ -9,6 +9,8 @@ A rule is a module with
     BAD        source with the mistake; the line that is told ends in `# <- here`
     GOOD       the same done right
     judge      View -> findings
+    NEEDS      kinds of events of which a trace has to have each, or `judge` finds nothing in it and
+               is not asked; left out where there is none
     mend       (Finding, Source) -> Fix or None; left out where no fix is possible
     SEEN       "watch" where only a running job can see the mistake; left out otherwise
 """

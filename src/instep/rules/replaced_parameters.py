@@ -35,6 +35,7 @@ CODE = "INS503"
 NAME = "replaced-parameters"
 SUMMARY = "Parameters were replaced after the optimizer was made, so the new ones are not trained."
 SEVERITY = Severity.ERROR
+NEEDS = (Rebound, Step)
 
 BAD = """\
 import torch

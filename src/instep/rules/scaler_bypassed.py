@@ -29,7 +29,7 @@ from instep.rules.reading import distinct, is_hidden, is_managed, since_clear
 from instep.rules.scaler_names import scaler_near, updates_scaler
 from instep.rules.scaling import may_scale
 from instep.rules.view import report, spelled
-from instep.trace import Assumed, Unscale
+from instep.trace import Assumed, Backward, Step, Unscale
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,6 +43,7 @@ CODE = "INS305"
 NAME = "scaler-bypassed"
 SUMMARY = "The loss is scaled, but the optimizer is stepped without the scaler."
 SEVERITY = Severity.ERROR
+NEEDS = (Backward, Step)
 
 BAD = """\
 import torch
@@ -81,7 +82,7 @@ _LOOKS_FOR_INF = re.compile(r"finite|nan|inf\b|isinf|found_inf|overflow", re.IGN
 
 def judge(view: View) -> Iterator[Finding]:
     """Find direct steps on gradients that were all scaled."""
-    if not is_managed(view):
+    if not is_managed(view) and may_scale(view, None):
         found = (_judge(view, w) for windows in view.windows.values() for w in windows)
         yield from distinct(found)
 
@@ -91,7 +92,7 @@ def _judge(view: View, window: WindowRecord) -> Finding | None:
     if step is None or step.scaler is not None or step.optimizer is None or step.closure:
         return None
     events, backwards = since_clear(window), window.kept
-    if not backwards or not all(b.scaled for b in backwards) or not may_scale(view, None):
+    if not backwards or not all(b.scaled for b in backwards):
         return None
     unscales = [event for event in events if isinstance(event, Unscale)]
     if is_hidden(events) or (unscales and _is_checked(events)):

@@ -39,6 +39,7 @@ CODE = "INS304"
 NAME = "scaler-without-update"
 SUMMARY = "A scaler steps the optimizer but is never updated."
 SEVERITY = Severity.ERROR
+NEEDS = (Step,)
 
 BAD = """\
 import torch

@@ -40,6 +40,7 @@ CODE = "INS401"
 NAME = "scheduler-before-step"
 SUMMARY = "The scheduler is stepped before the optimizer, so the first learning rate is skipped."
 SEVERITY = Severity.WARNING
+NEEDS = (Schedule, Step)
 
 BAD = """\
 import torch

@@ -42,6 +42,7 @@ CODE = "INS402"
 NAME = "scheduler-per-micro-batch"
 SUMMARY = "The scheduler is stepped at every micro-batch, so the schedule runs too fast."
 SEVERITY = Severity.WARNING
+NEEDS = (Schedule, Step)
 
 BAD = """\
 import torch

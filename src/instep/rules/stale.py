@@ -35,8 +35,16 @@ def _is_followed(view: View) -> bool:
     return view.facts.get("job", {}).get("managed") == "accelerate"
 
 
-def stale_updates(view: View) -> Iterator[Stale]:
-    """Give the first update of each optimizer that surely contains gradients of earlier ones."""
+def stale_updates(view: View) -> list[Stale]:
+    """Return the first update of each optimizer that surely contains gradients of earlier ones."""
+    return view.read(_stale_updates)
+
+
+def _stale_updates(view: View) -> list[Stale]:
+    return list(_found(view))
+
+
+def _found(view: View) -> Iterator[Stale]:
     for optimizer, _ in judged(view, trusted=_is_followed(view)):
         for window, step in updates(followed(view, optimizer)):
             if not window.carried or not window.kept:

@@ -26,7 +26,7 @@ from instep.rules.patches import Piecewise, piecewise
 from instep.rules.piece_mends import step_after_pieces
 from instep.rules.reading import distinct
 from instep.rules.view import report
-from instep.trace import Zero
+from instep.trace import Drawn, Step, Zero
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +39,7 @@ CODE = "INS103"
 NAME = "step-per-patch"
 SUMMARY = "The optimizer steps after every piece of a batch instead of once per batch."
 SEVERITY = Severity.WARNING
+NEEDS = (Drawn, Step)
 
 BAD = """\
 import torch

@@ -22,7 +22,7 @@ from instep.rules.accumulation import judged, quoted, updates
 from instep.rules.finding import Severity
 from instep.rules.reading import distinct, is_part, names
 from instep.rules.view import report
-from instep.trace import Assumed, Backward, Created, EpochEnd, Forward, GradEdited
+from instep.trace import Assumed, Backward, Created, EpochEnd, Forward, GradEdited, Step
 from instep.trace.gradients import clears
 
 if TYPE_CHECKING:
@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 
     from instep.rules.finding import Finding
     from instep.rules.view import View
-    from instep.trace import Event, Step, WindowRecord
+    from instep.trace import Event, WindowRecord
 
 CODE = "INS104"
 NAME = "step-without-backward"
 SUMMARY = "An optimizer steps although no backward has filled its gradients since its last step."
 SEVERITY = Severity.WARNING
+NEEDS = (Step,)
 
 BAD = """\
 import torch
@@ -146,10 +147,10 @@ def _report_forgotten(optimizer: str, step: Step) -> Finding | None:
 
 def _is_filled(window: WindowRecord) -> bool:
     # Gradients may be put there by hand; a new optimizer may find those of the old one.
-    return any(
+    return bool(window.backwards) or any(
         isinstance(event, GradEdited) or (isinstance(event, Created) and event.role == "optimizer")
         for event in window.events
-    ) or bool(window.backwards)
+    )
 
 
 def _report(

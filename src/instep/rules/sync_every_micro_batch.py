@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from instep.rules.finding import Severity
 from instep.rules.reading import distinct, is_managed, sure_size
 from instep.rules.view import report, spelled
-from instep.trace import Backward, Forward
+from instep.trace import Backward, Forward, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +32,7 @@ CODE = "INS603"
 NAME = "sync-every-micro-batch"
 SUMMARY = "Gradients are reduced over the ranks at every micro-batch instead of once per update."
 SEVERITY = Severity.INFO
+NEEDS = (Forward, Step)
 
 BAD = """\
 import torch
@@ -68,7 +69,8 @@ for update in range(1000):
 
 def judge(view: View) -> Iterator[Finding]:
     """Find forwards that ask for a reduction before the last micro-batch of a window."""
-    if not is_managed(view):
+    spread = any(facts.get("distributed") == "ddp" for facts in view.facts.values())
+    if spread and not is_managed(view):
         found = (_judge(view, w) for windows in view.windows.values() for w in windows)
         yield from distinct(found)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,7 @@ CODE = "INS604"
 NAME = "train-mode-lost"
 SUMMARY = "The model stays in eval mode after an evaluation, and the training goes on."
 SEVERITY = Severity.WARNING
+NEEDS = (Mode, Step)
 
 BAD = """\
 import torch
@@ -90,22 +92,23 @@ class _Model:
 
 def judge(view: View) -> Iterator[Finding]:
     """Find updates from a forward in eval mode, by a model that was meant to be in train mode."""
-    yield from distinct(_judge(view))
+    if not all(mode.training for mode in view.trace.of(Mode)):
+        yield from distinct(_judge(view))
 
 
 def _judge(view: View) -> Iterator[Finding | None]:
-    models: dict[str, _Model] = {}
+    models: dict[str, _Model] = defaultdict(_Model)
     for event in view.events:
         match event:
-            case Mode(model=str(name)):
-                _switch(models.setdefault(name, _Model()), event)
-            case Forward(model=str(name)):
-                model = models.setdefault(name, _Model())
+            case Forward() if event.model is not None:
+                model = models[event.model]
                 model.forward, model.is_used = event, True
-            case Backward(models=tuple(names)):
-                for name in names:
+            case Backward():
+                for name in event.models or ():
                     if name in models:
                         _train(models[name], event)
+            case Mode() if event.model is not None:
+                _switch(models[event.model], event)
             case Step():
                 for name, model in models.items():
                     if model.lost and event.optimizer in (model.lost[1].optimizers or ()):

@@ -41,7 +41,7 @@ from instep.rules.patches import are_pieces
 from instep.rules.reading import distinct, only_measures
 from instep.rules.view import report
 from instep.rules.window_mends import window_size
-from instep.trace import Backward, Clip, Zero
+from instep.trace import Backward, Clip, Drawn, Step, Zero
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,12 +49,13 @@ if TYPE_CHECKING:
     from instep.rules.finding import Finding, Fix
     from instep.rules.source import Source
     from instep.rules.view import View
-    from instep.trace import Step, WindowRecord
+    from instep.trace import WindowRecord
 
 CODE = "INS201"
 NAME = "unscaled-accumulation"
 SUMMARY = "Mean losses of several micro-batches are added up and not divided by their number."
 SEVERITY = Severity.ERROR
+NEEDS = (Backward, Step)
 
 BAD = """\
 import torch
@@ -89,10 +90,12 @@ def judge(view: View) -> Iterator[Finding]:
 
 
 def _findings(view: View) -> Iterator[Finding | None]:
+    is_cut = any(drawn.of is not None for drawn in view.trace.of(Drawn))
     for optimizer, windows in judged(view):
         others = used_by_others(view, optimizer)
         for window, step in updates(windows):
-            if not is_mixed(window, others):
+            is_window = is_cut or (step.every or 0) > 1
+            if is_window and not is_mixed(window, others):
                 yield _judge(view, window, step)
 
 
@@ -145,8 +148,8 @@ def _size(view: View, window: WindowRecord, step: Step) -> tuple[int, Severity] 
     """Return the micro-batches that were surely meant as one window, and how sure that is."""
     if view.facts.get("job", {}).get("source") == "watch":
         return _watched_size(view, window, step)
-    found = sizes(window)
     if step.every is not None and step.every > 1:
+        found = sizes(window)
         size = step.every if step.every in found else max(found, default=0)
         return (size, Severity.ERROR) if size > 1 else None
     drawn = pieces(window)

@@ -39,6 +39,7 @@ CODE = "INS306"
 NAME = "unscaled-backward"
 SUMMARY = "The step goes through a scaler, but the loss did not."
 SEVERITY = Severity.ERROR
+NEEDS = (Backward, Step)
 
 BAD = """\
 import torch
@@ -71,7 +72,7 @@ for x, y in loader:
 
 def judge(view: View) -> Iterator[Finding]:
     """Find unscaled backwards in updates that a scaler makes."""
-    if not is_managed(view):
+    if not is_managed(view) and view.scalers:
         found = (_judge(view, w) for windows in view.windows.values() for w in windows)
         yield from distinct(finding for findings in found for finding in findings)
 

@@ -40,7 +40,14 @@ def judge_all(view: View, codes: Collection[str] | None = None) -> list[Finding]
     rules = rulebook()
     wanted = rules.keys() if codes is None else rules.keys() & set(codes)
     needed = wanted | {code for code, explained in EXPLAINS.items() if explained & wanted}
-    found = {code: list(rules[code].judge(view)) for code in rules if code in needed}
+    found: dict[str, list[Finding]] = {}
+    for code, rule in rules.items():
+        if code in needed and view.holds(getattr(rule, "NEEDS", ())):
+            told = list(rule.judge(view))
+            if told:
+                found[code] = told
+    if not found:
+        return []
     kept = [
         finding
         for code in found

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from instep.rules.finding import Finding, Related, Severity
 from instep.trace import Opaque, ScalerUpdate, Step, Unscale, windows
+from instep.trace.once import once
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from types import ModuleType
 
     from instep.trace import Event, Fact, Trace, WindowRecord
+
+
+_V = TypeVar("_V")
+_SCALED: tuple[type[Step | Unscale | ScalerUpdate], ...] = (Step, Unscale, ScalerUpdate)
 
 
 class View:
@@ -27,33 +31,44 @@ class View:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.events: tuple[Event, ...] = tuple(trace)
+        self._read: dict[Callable[[View], Any], Any] = {}
+
+    def read(self, ask: Callable[[View], _V]) -> _V:
+        """Return what a function reads off the trace; it is asked once for all rules."""
+        if ask not in self._read:
+            self._read[ask] = ask(self)
+        found: _V = self._read[ask]
+        return found
+
+    def holds(self, kinds: Iterable[type[Event]]) -> bool:
+        """Say whether there is at least one event of each of some kinds."""
+        return self.trace.holds(kinds)
 
     @property
     def facts(self) -> Mapping[str, Mapping[str, Fact]]:
         """What is known about each id."""
         return self.trace.facts
 
-    @cached_property
+    @once
     def windows(self) -> Mapping[str, tuple[WindowRecord, ...]]:
         """The windows of every optimizer, by its id."""
         return windows(self.events)
 
-    @cached_property
+    @once
     def opaque(self) -> frozenset[str] | None:
         """Optimizers that something unknown happened to; None: all of them."""
         touched: set[str] = set()
-        for event in self.events:
-            if isinstance(event, Opaque):
-                if event.optimizers is None:
-                    return None
-                touched.update(event.optimizers)
+        for event in self.trace.of(Opaque):
+            if event.optimizers is None:
+                return None
+            touched.update(event.optimizers)
         return frozenset(touched)
 
-    @cached_property
+    @once
     def scalers(self) -> frozenset[str]:
         """The ids of all scalers of the trace."""
         made = {id_ for id_, facts in self.facts.items() if facts["role"] == "scaler"}
-        used = {e.scaler for e in self.events if isinstance(e, Step | Unscale | ScalerUpdate)}
+        used = {e.scaler for kind in _SCALED for e in self.trace.of(kind)}
         return frozenset(made | {id_ for id_ in used if id_ is not None})
 
     def is_opaque(self, optimizer: str) -> bool:

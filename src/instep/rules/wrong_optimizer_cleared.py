@@ -23,7 +23,7 @@ from instep.rules.reading import distinct
 from instep.rules.spelling import receiver
 from instep.rules.stale import Stale, stale_updates
 from instep.rules.view import report
-from instep.trace import Step
+from instep.trace import Step, Zero
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +36,7 @@ CODE = "INS105"
 NAME = "wrong-optimizer-cleared"
 SUMMARY = "Another optimizer is cleared in the place of the one that steps."
 SEVERITY = Severity.ERROR
+NEEDS = (Zero, Step)
 
 BAD = """\
 import torch

@@ -40,6 +40,7 @@ CODE = "INS602"
 NAME = "zero-fill"
 SUMMARY = "Gradients are filled with zeros instead of being dropped."
 SEVERITY = Severity.INFO
+NEEDS = (Zero,)
 
 BAD = """\
 import torch

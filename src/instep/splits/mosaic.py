@@ -64,7 +64,7 @@ class Mosaic:
 
     def __iter__(self) -> Iterator[Piece]:
         for (rows, tile), items in zip(self._places, self._items, strict=True):
-            yield Piece(self._cut(rows, tile), items, partial(self._cropping, tile))
+            yield Piece(self._cut(rows, tile), items, partial(self._cropping, tile), tile.likeness)
 
     @property
     def is_apart(self) -> bool:

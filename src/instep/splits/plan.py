@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from torch import Tensor
@@ -23,6 +23,8 @@ class Piece:
     items: int | None
     around: Callable[[], AbstractContextManager[None]] = nullcontext
     """Entered while the user's function runs on this piece."""
+    likeness: Hashable | None = ()
+    """What `around` does: pieces of one shape and likeness run alike. None: like no other."""
 
 
 class Plan(Protocol):

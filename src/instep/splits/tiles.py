@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from instep.splits.reach import spans
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
     from fractions import Fraction
 
     from torch import Tensor
@@ -41,6 +41,11 @@ class Tile:
     def crop(self, output: int) -> Slices:
         """Return where its core lies in what the model makes of the tile."""
         return tuple(_slice(None if s is None else s.crops[output]) for s in self.spans)
+
+    @property
+    def likeness(self) -> Hashable:
+        """How it is cropped: two tiles of one size may lie at different borders."""
+        return tuple(None if span is None else tuple(span.crops) for span in self.spans)
 
 
 def _slice(part: tuple[int, int] | None) -> slice:

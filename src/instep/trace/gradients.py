@@ -1,6 +1,5 @@
 """What events do to the gradients of an optimizer they touch."""
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from instep.trace.base import Event
@@ -9,13 +8,14 @@ from instep.trace.updates import Backward, GradEdited, Step, WindowDiscarded, Ze
 
 # Asked of every event again and again: one look at its class settles most of them.
 _TOUCHING = frozenset({Backward, GradEdited, Opaque, Step, Zero})
+_CLEARING = frozenset({Zero, WindowDiscarded})
 
 
 def clears(event: Event) -> bool:
     """Say whether the event surely leaves nothing in the gradients."""
-    if isinstance(event, Zero):
-        return event.complete and event.optimizers is not None
-    return isinstance(event, WindowDiscarded)
+    if type(event) not in _CLEARING:
+        return False
+    return not isinstance(event, Zero) or (event.complete and event.optimizers is not None)
 
 
 def is_known(event: Event) -> bool:
@@ -23,15 +23,15 @@ def is_known(event: Event) -> bool:
     if type(event) not in _TOUCHING:
         return True
     match event:
-        case Backward() | Step():
-            return event.touches() is not None
+        case Backward():
+            return event.optimizers is not None
+        case Step():
+            return event.optimizer is not None
         case Zero():
             return event.complete and event.optimizers is not None
         case GradEdited():
             return event.factor is not None
-        case Opaque():
-            return False
-    return True
+    return False
 
 
 def count_micro_batches(events: Iterable[Event]) -> int:
@@ -46,13 +46,17 @@ def count_micro_batches(events: Iterable[Event]) -> int:
     >>> count_micro_batches([Drawn("loader"), Backward(o, "patch"), Backward(o, "patch")])
     2
     """
-    total, here = 0, Counter[tuple[str | None, str | None]]()
+    total = 0
+    here: dict[tuple[str | None, str | None], int] = {}
     for event in events:
-        match event:
-            case Drawn():
-                total, here = total + max(here.values(), default=0), Counter()
-            case Backward():
-                here[event.term, event.loss] += 1
+        kind = type(event)
+        if kind is Drawn:
+            if here:
+                total += max(here.values())
+                here.clear()
+        elif isinstance(event, Backward):
+            loss = event.term, event.loss
+            here[loss] = here.get(loss, 0) + 1
     return total + max(here.values(), default=0)
 
 

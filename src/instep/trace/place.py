@@ -38,16 +38,22 @@ class Place:
 
 
 class _Site:
-    """What is known about one code object: whether it is instep's, and the places in it."""
+    """What is known about one code object: where it comes from, and the places in it."""
 
-    __slots__ = ("code", "inside", "passed", "path", "places")
+    __slots__ = ("code", "outside", "path", "places")
 
     def __init__(self, code: CodeType) -> None:
         self.code = code  # kept alive, because the cache is keyed by its id
         self.path = code.co_filename
-        self.inside = self.path.startswith(_PACKAGE)
         self.places: dict[int, Place] = {}
-        self.passed: tuple[str, ...] | None = None  # the latest `skip` that this was found in
+        self.outside: tuple[str, ...] | None = None  # the latest `skip` that this was not found in
+
+    def is_outside(self, skip: tuple[str, ...]) -> bool:
+        """Say whether this is neither instep's nor under a path to be passed over."""
+        if self.path.startswith(_PACKAGE) or self.path.startswith(skip):
+            return False
+        self.outside = skip
+        return True
 
     def add(self, frame: FrameType) -> Place:
         at = frame.f_lasti // 2  # one position per two-byte code unit
@@ -68,33 +74,44 @@ class _Site:
 # Keyed by id and not by the code object: hashing a code object reads all of its bytecode.
 _SITES: dict[int, _Site] = {}
 _MOST_SITES = 4096  # code made by exec() in a long job must not grow the cache without end
+_PASSED: dict[tuple[str, ...], set[int]] = {}
+"""By `skip`: ids of code that is passed over. All of it is in `_SITES`, and so alive."""
 
 
 def _site(code: CodeType) -> _Site:
     if len(_SITES) >= _MOST_SITES:
         _SITES.clear()
+        _PASSED.clear()
     site = _SITES[id(code)] = _Site(code)
     return site
 
 
-def here(skip: tuple[str, ...] = (), inside: int = 0) -> Place | None:
+def here(
+    skip: tuple[str, ...] = (), inside: int = 0, *, start: FrameType | None = None
+) -> Place | None:
     """Return the place of the nearest caller outside the instep package; None: there is none.
 
     `skip` holds path prefixes whose frames are passed over as well, such as torch's own folder
     when a hook is called from inside it. `inside` is how many callers are known to be of instep:
-    frames that nobody asks for need not be made. The same call site gives the same `Place` object.
+    frames that nobody asks for need not be made. Whoever has a frame at hand in which to `start`
+    need not count. The same call site gives the same `Place` object.
 
     >>> here().function
     '<module>'
     """
-    frame: FrameType | None = sys._getframe(1 + inside)  # noqa: SLF001  # `inspect` reads source files
+    # Several times in every update of a job that is watched: as little as will do.
+    frame: FrameType | None = start
+    if frame is None:
+        frame = sys._getframe(1 + inside)  # noqa: SLF001  # `inspect` would read source files
+    passed = _PASSED.get(skip) or _PASSED.setdefault(skip, set())
     while frame is not None:
-        code = frame.f_code
-        site = _SITES.get(id(code)) or _site(code)
-        if not site.inside and site.passed is not skip:
-            if not site.path.startswith(skip):
+        key = id(frame.f_code)
+        if key not in passed:
+            site = _SITES.get(key) or _site(frame.f_code)
+            if site.outside is skip or site.is_outside(skip):
                 return site.places.get(frame.f_lasti) or site.add(frame)
-            site.passed = skip
+            # Looked up anew: to take a site may have begun both tables anew.
+            _PASSED.setdefault(skip, set()).add(key)
         frame = frame.f_back
     return None
 

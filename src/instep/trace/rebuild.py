@@ -1,7 +1,8 @@
 """Windows rebuilt from events: everything between two updates of one optimizer."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from instep.trace.base import Event, OnOptimizer, OnOptimizers
 from instep.trace.created import Created
@@ -9,6 +10,8 @@ from instep.trace.gradients import clears, count_micro_batches
 from instep.trace.record import Closing, WindowRecord
 from instep.trace.surroundings import Drawn, EpochEnd
 from instep.trace.updates import Backward, Step, WindowDiscarded, Zero
+
+_NAMING = (OnOptimizer, OnOptimizers, Created)
 
 
 def windows(events: Iterable[Event]) -> dict[str, tuple[WindowRecord, ...]]:
@@ -31,7 +34,7 @@ def optimizers(events: Iterable[Event]) -> tuple[str, ...]:
     """Return the ids of all optimizers that the events name, by first appearance."""
     named: dict[str, None] = {}
     for event in events:
-        if isinstance(event, OnOptimizer | OnOptimizers | Created):
+        if isinstance(event, _NAMING):
             named.update(dict.fromkeys(event.touches() or ()))
     return tuple(named)
 
@@ -46,21 +49,22 @@ def _rebuilt(events: Iterable[Event], names: Iterable[str]) -> dict[str, tuple[W
     walks = {name: _Walk(name) for name in names}
     for event in events:
         touched = event.touches()
+        turn = _TURNS.get(type(event))
         if touched is None:
-            for walk in walks.values():
-                walk.take(event, named=False)
+            met: Iterable[_Walk] = walks.values()
         else:
-            for name in dict.fromkeys(touched):
-                if name in walks:
-                    walks[name].take(event, named=True)
+            names = touched if len(touched) < 2 else dict.fromkeys(touched)
+            met = [walks[name] for name in names if name in walks]
+            for walk in met:
+                walk.name(event)
+        for walk in met:
+            walk.events.append(event)
+            if turn is not None:
+                turn(walk, event)
     for walk in walks.values():
         if walk.events:
             walk.close(None)
     return {name: tuple(walk.records) for name, walk in walks.items()}
-
-
-# What changes more in a walk than the events of its open window.
-_TURNS = frozenset({Created, Drawn, EpochEnd, Backward, Zero, Step, WindowDiscarded})
 
 
 @dataclass(slots=True)
@@ -80,34 +84,36 @@ class _Walk:
     waiting: dict[int, set[str | None]] = field(default_factory=dict)
     leftover: int = 0
 
-    def take(self, event: Event, *, named: bool) -> None:
-        if type(event) not in _TURNS:
-            self.events.append(event)
-            self.named = self.named or named
-            return
-        if isinstance(event, Created) and named and self.named:
+    def name(self, event: Event) -> None:
+        if self.named and isinstance(event, Created):
             self.close("recreated")
             # Another optimizer, but perhaps over the same parameters and their gradients.
             self.pending = 0 if self.pending == 0 else None
-        self.events.append(event)
-        self.named = self.named or named
-        match event:
-            case Drawn(of=None):
-                self.drawn.add(event.loader)
-            case EpochEnd(of=None):
-                self.end_epoch(event.loader)
-            case Backward():
-                # No draw since the last backward: a second loss on the same batch.
-                self.fed, self.drawn = self.drawn or self.fed, set()
-                self.waiting[len(self.events) - 1] = self.fed
-            case Zero() if clears(event):
-                self.waiting.clear()
-            case Step():
-                self.close("step")
-            case WindowDiscarded():
-                self.close("discarded")
+        self.named = True
 
-    def end_epoch(self, loader: str | None) -> None:
+    def draw(self, event: Drawn) -> None:
+        if event.of is None:
+            self.drawn.add(event.loader)
+
+    def fill(self, _event: Backward) -> None:
+        # No draw since the last backward: a second loss on the same batch.
+        self.fed, self.drawn = self.drawn or self.fed, set()
+        self.waiting[len(self.events) - 1] = self.fed
+
+    def clear(self, event: Zero) -> None:
+        if clears(event):
+            self.waiting.clear()
+
+    def step(self, _event: Step) -> None:
+        self.close("step")
+
+    def discard(self, _event: WindowDiscarded) -> None:
+        self.close("discarded")
+
+    def end_epoch(self, event: EpochEnd) -> None:
+        if event.of is not None:
+            return
+        loader = event.loader
         # Where nothing is drawn at all, the end of an epoch can only be that of the loop.
         left = {
             at for at, fed in self.waiting.items() if not fed or loader is None or loader in fed
@@ -130,3 +136,14 @@ class _Walk:
         self.pending = record.passed_on
         self.events, self.named, self.leftover = [], False, 0
         self.waiting.clear()
+
+
+# What changes more in a walk than the events of its open window.
+_TURNS: dict[type[Event], Callable[[_Walk, Any], None]] = {
+    Backward: _Walk.fill,
+    Drawn: _Walk.draw,
+    EpochEnd: _Walk.end_epoch,
+    Step: _Walk.step,
+    WindowDiscarded: _Walk.discard,
+    Zero: _Walk.clear,
+}

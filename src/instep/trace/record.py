@@ -1,12 +1,12 @@
 """One window as it happened, and what can be read off it."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import takewhile
 from typing import Literal, TypeAlias, TypeVar
 
 from instep.trace.base import Event
 from instep.trace.gradients import clears, count_micro_batches, is_known, sum_factors
+from instep.trace.once import once
 from instep.trace.updates import Backward, Step
 
 _E = TypeVar("_E", bound=Event)
@@ -35,24 +35,25 @@ class WindowRecord:
 
     def of(self, kind: type[_E]) -> tuple[_E, ...]:
         """Return the events of one class, in order."""
-        return tuple(event for event in self.events if isinstance(event, kind))
+        return tuple([event for event in self.events if isinstance(event, kind)])
 
-    @cached_property
+    @once
     def backwards(self) -> tuple[Backward, ...]:
         """All backwards, also those that were cleared again."""
         return self.of(Backward)
 
-    @cached_property
+    @once
     def steps(self) -> tuple[Step, ...]:
         """The closing step, or nothing."""
-        return self.of(Step)
+        last = self.events[-1] if self.events else None
+        return (last,) if isinstance(last, Step) else ()
 
-    @cached_property
+    @once
     def certain(self) -> bool:
         """Nothing in it is opaque, and whom each backward, clear and step concerns is known."""
         return all(map(is_known, self.events))
 
-    @cached_property
+    @once
     def cleared(self) -> bool | None:
         """Whether `.grad` was empty when the first backward added to it; None if not known."""
         if any(map(clears, self._before_backward)):
@@ -61,32 +62,34 @@ class WindowRecord:
             return None
         return self.pending == 0
 
-    @cached_property
+    @once
     def kept(self) -> tuple[Backward, ...]:
         """The backwards after the last clear: those whose gradients the close finds."""
-        return tuple(event for event in self._since_clear if isinstance(event, Backward))
+        return tuple([event for event in self.since_clear if isinstance(event, Backward)])
 
-    @cached_property
+    @once
     def lost(self) -> tuple[Backward, ...]:
         """The backwards whose gradients were cleared before any update used them."""
         backwards = self.backwards
         return backwards[: len(backwards) - len(self.kept)]
 
-    @cached_property
+    @once
     def carried(self) -> int | None:
         """Backwards of earlier windows that are in this update too; None if not known."""
-        if self.pending == 0 or any(map(clears, self.events)):
+        is_cleared = len(self.since_clear) < len(self.events)
+        if self.pending == 0 or is_cleared:
             return 0
-        return self.pending if all(map(is_known, self.events)) else None
+        return self.pending if self.certain else None
 
-    @cached_property
+    @once
     def passed_on(self) -> int | None:
         """Backwards in `.grad` when the next window opens; None if not known."""
-        if self.carried is None or not all(map(is_known, self._since_clear)):
+        carried = self.carried
+        if carried is None or not (self.certain or all(map(is_known, self.since_clear))):
             return None
-        return self.carried + len(self.kept)
+        return carried + len(self.kept)
 
-    @cached_property
+    @once
     def items(self) -> float | None:
         """Samples, tokens or pixels; None if neither the backwards nor the step say."""
         counts = [backward.items for backward in self.kept]
@@ -95,25 +98,33 @@ class WindowRecord:
             return sum(known)
         return self.steps[-1].items if self.steps else None
 
-    @cached_property
+    @once
     def micro_batches(self) -> int:
         """Batches or pieces of batches; several losses of one batch are one."""
-        return count_micro_batches(self._since_clear)
+        return count_micro_batches(self.since_clear)
 
-    @cached_property
+    @once
     def factor_sum(self) -> float | None:
         """Sum of the factors of the losses, with edits of the gradients; None if not known."""
         return self.factor_sum_of(*{backward.term for backward in self.kept})
 
     def factor_sum_of(self, *terms: str | None) -> float | None:
         """Sum the same over some terms of the loss: 1 is the mean over equal micro-batches."""
-        return sum_factors(self._since_clear, terms)
+        return sum_factors(self.since_clear, terms)
 
-    @cached_property
+    @once
     def _before_backward(self) -> tuple[Event, ...]:
-        return tuple(takewhile(lambda event: not isinstance(event, Backward), self.events))
+        return tuple(takewhile(_is_no_backward, self.events))
 
-    @cached_property
-    def _since_clear(self) -> tuple[Event, ...]:
-        after = [at + 1 for at, event in enumerate(self.events) if clears(event)]
-        return self.events[after[-1] :] if after else self.events
+    @once
+    def since_clear(self) -> tuple[Event, ...]:
+        """The events after the last clear: those that its update is made of."""
+        events = self.events
+        for at in range(len(events), 0, -1):
+            if clears(events[at - 1]):
+                return events[at:]
+        return events
+
+
+def _is_no_backward(event: Event) -> bool:
+    return not isinstance(event, Backward)

@@ -10,6 +10,7 @@ from instep.trace.events import KINDS, Event
 from instep.trace.header import Header
 
 _E = TypeVar("_E", bound=Event)
+_CLASSES = frozenset(KINDS.values())  # none of them has subclasses
 
 
 class Trace:
@@ -36,8 +37,14 @@ class Trace:
         self._facts: dict[str, Mapping[str, Fact]] = {}
         self._kinds: dict[type[Event], tuple[Event, ...]] = {}  # what `of` has sorted out
         self.dropped: Counter[str] = Counter()
-        for event in events:
-            self.record(event)
+        if limit is None:
+            self._events.extend(events)
+            for event in self._events:
+                if isinstance(event, Created):
+                    self._learn(event)
+        else:
+            for event in events:
+                self.record(event)
 
     def record(self, event: Event) -> None:
         """Add an event at the end."""
@@ -48,7 +55,10 @@ class Trace:
             self.dropped[events[0].kind] += 1
         events.append(event)
         if isinstance(event, Created):
-            self._facts[event.id] = {**event.facts, "role": event.role}
+            self._learn(event)
+
+    def _learn(self, created: Created) -> None:
+        self._facts[created.id] = {**created.facts, "role": created.role}
 
     def __iter__(self) -> Iterator[Event]:
         return iter(self._events)
@@ -98,11 +108,29 @@ class Trace:
             if kind not in KINDS:
                 raise ValueError(f"no kind {kind!r}; there are {', '.join(sorted(KINDS))}.")
             kind = KINDS[kind]
-        found = self._kinds.get(kind)
-        if found is None:
-            found = tuple(event for event in self._events if isinstance(event, kind))
-            self._kinds[kind] = found
-        return found
+        if kind not in _CLASSES:
+            return tuple(event for event in self._events if isinstance(event, kind))
+        if not self._kinds:
+            self._sort()
+        return self._kinds.get(kind, ())
+
+    def holds(self, kinds: Iterable[type[Event]]) -> bool:
+        """Say whether there is at least one event of each of some classes.
+
+        >>> from instep.trace import Step, Zero
+        >>> Trace([Step("optimizer")]).holds((Step, Zero))
+        False
+        """
+        if not self._kinds:
+            self._sort()
+        return self._kinds.keys() >= set(kinds)
+
+    def _sort(self) -> None:
+        """Sort the events by their classes, all at once: rules ask for nearly all of them."""
+        kinds: dict[type[Event], list[Event]] = {}
+        for event in self._events:
+            kinds.setdefault(type(event), []).append(event)
+        self._kinds.update((kind, tuple(events)) for kind, events in kinds.items())
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return plain dicts, a header and then one per event: a file can hold one per line."""

@@ -8,30 +8,37 @@ from __future__ import annotations
 
 import gc
 import json
-import math
+import weakref
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from instep.watching.apart import Ending, Numbers, apart_after, apart_at_the_end
 from instep.watching.later import Later, sliced
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch.nn import Module
     from torch.optim import Optimizer
 
     from instep.trace import Place
+    from instep.watching.apart import Apart
+    from instep.watching.book import Touched
     from instep.watching.gauges import Gauges
     from instep.watching.series import Series
 
+_QUANTITY = "ranks-disagree"
 EVERY = 32
 """Updates between two comparisons; at the beginning they are at 1, 2, 4, 8, 16."""
 _SLICE = 4096
 _SLOTS = 8
 """Comparisons that are kept in the store: the next one takes the place of the oldest."""
-_TOLERANCE = 1e-5
-"""Relative: devices may round differently; ranks that train apart differ by more than that."""
-_MOST_NAMED = 4
+_REMEMBERED = EVERY * _SLOTS
+"""Updates of which rank 0 knows when it has made them."""
 
 
 @dataclass
@@ -41,7 +48,7 @@ class _Sum:
     optimizer: str
     made: int
     asked: int
-    """Updates with those that were skipped."""
+    reduced: int
     value: Later
     place: Place | None
 
@@ -52,31 +59,99 @@ class Ranks:
     def __init__(self, series: Series, gauges: Gauges) -> None:
         self._series = series
         self._gauges = gauges
-        self._shared: dict[int, Any] | None = None  # parameters that are the same on all ranks
+        self._shared: dict[int, Any] | None = None  # parameters under DDP, by id, and their model
         self._looks = 0
-        self._leaving: list[_Sum] = []
-        self._open: list[tuple[_Sum, list[float]]] = []
+        self.leaving: list[_Sum] = []
+        """Numbers that were not sent yet."""
+        self._open: list[tuple[_Sum, Numbers]] = []
+        self.pending: dict[str, bool] = {}
+        """Forwards before their backward, by model: whether that averages gradients."""
+        self._sees_forwards = False
+        self._reduced = 0
+        self._is_joined = False
+        self._has_fallen = False
+        self._past: dict[str, deque[tuple[int, int]]] = {}  # by optimizer: reduced, made
+        self._places: dict[str, Place | None] = {}  # of steps
+
+    # The clock that all ranks share
+
+    def forward(self, id_: str, model: Module, *, sync: bool) -> None:
+        """Take note of a call of a model under DDP."""
+        if not isinstance(model, DistributedDataParallel) or not _is_plain(model):
+            return
+        self._sees_forwards = True
+        self.pending[id_] = sync
+        # Under `join`, ranks make different numbers of updates, and get the same weights at its
+        # end: there is nothing to compare.
+        self._is_joined = self._is_joined or bool(getattr(_join_of(model), "enable", False))
+
+    def after_backward(self, touched: Touched) -> None:
+        """Count a backward whose gradients were averaged."""
+        if self.pending:
+            self._reduced += sum(self.pending.pop(model, False) for model in touched.models)
+        elif not self._sees_forwards and _store() is not None:
+            # Models are hooked after the first step; until then the wrapper itself is asked.
+            shared = self._replicated() if self._shared is None else self._shared
+            models = {shared[key] for key in touched.keys if key in shared}
+            alive = [model for weak in models if (model := weak()) is not None]
+            self._reduced += sum(model.require_backward_grad_sync for model in alive)
+
+    def fell(self) -> None:
+        """Take note of a backward that has raised."""
+        self._has_fallen = any(self.pending.values())
+
+    # Updates
+
+    @property
+    def is_counting(self) -> bool:
+        """Whether gradients were averaged, so that every update counts."""
+        return self._reduced > 0
 
     def after_step(self, optimizer: Optimizer, name: str, place: Place | None) -> None:
         """Take the numbers of an update, if it is time, and send what has arrived."""
         asked = self._series.updates.get(name, 0)
         made = asked - self._series.skipped.get(name, 0)
-        if self._leaving or is_round(made):
+        if self._reduced:
+            past = self._past.setdefault(name, deque(maxlen=_REMEMBERED))
+            past.append((self._reduced, made))
+            self._places[name] = place
+        if self._is_joined:
+            self.leaving, self._open = [], []
+            return
+        if self.leaving or is_round(made):
             store = _store()
             if store is None:
                 return
             if is_round(made):
-                self._take(optimizer, _Sum(name, made, asked, Later(0.0), place))
+                self._take(optimizer, _Sum(name, made, asked, self._reduced, Later(0.0), place))
             self._send(store)
             if is_round(made):
                 self._compare(store)
 
     def finish(self) -> None:
         """Compare what the other ranks have written by now."""
-        store = _store() if self._leaving or self._open else None
+        store = _store() if self.leaving or self._open else None
         if store is not None:
             self._send(store)
-            self._compare(store)
+            self._compare(store, is_over=True)
+
+    def endings(self, *, has_finished: bool) -> dict[str, Ending]:
+        """Return what is to be compared when the programs of all ranks are over, by optimizer."""
+        if self._is_joined:
+            return {}
+        return {
+            name: Ending(past[-1][1], self._reduced, has_finished, self._has_fallen)
+            for name, past in self._past.items()
+        }
+
+    def compare(self, everybody: Mapping[int, Mapping[str, Ending]]) -> None:
+        """Compare how the ranks have ended; what was known before says more, and stays."""
+        known = {gauge.optimizers for gauge in self._gauges if gauge.quantity == _QUANTITY}
+        for name in self._past:
+            said = {rank: each[name] for rank, each in everybody.items() if name in each}
+            apart = apart_at_the_end(said) if (name,) not in known else None
+            if apart is not None:
+                self._show(name, apart, self._places.get(name))
 
     def _take(self, optimizer: Optimizer, said: _Sum) -> None:
         shared = self._replicated()
@@ -87,15 +162,15 @@ class Ranks:
             signs = torch.arange(weight.numel(), device=weight.device) % 3 - 1.0
             value = torch.stack([weight.norm(), weight.sum(), (weight * signs).sum()])
             said.value = Later(value)
-            self._leaving.append(said)
+            self.leaving.append(said)
 
     def _replicated(self) -> dict[int, Any]:
-        """Return the parameters of models under DDP, which a job may wrap after some time."""
+        """Return the ids of parameters under DDP, with their model: a job may wrap it late."""
         if self._shared or (self._shared is not None and self._looks > 3):
             return self._shared
         self._looks += 1
         self._shared = {
-            id(parameter): None
+            id(parameter): weakref.ref(thing)
             for thing in gc.get_objects()
             if issubclass(type(thing), DistributedDataParallel) and _is_plain(thing)
             for parameter in thing.parameters()
@@ -105,18 +180,18 @@ class Ranks:
     def _send(self, store: Any) -> None:
         rank = torch.distributed.get_rank()
         waiting = []
-        for said in self._leaving:
+        for said in self.leaving:
             if not said.value.is_here:
                 waiting.append(said)
                 continue
-            numbers = [float(said.made), float(said.asked), *said.value.numbers]
+            numbers = Numbers(said.made, said.asked, said.reduced, tuple(said.value.numbers))
             store.set(_key(said, rank), json.dumps(numbers))
             if rank == 0:
                 self._open.append((said, numbers))
-        self._leaving = waiting
+        self.leaving = waiting
         del self._open[:-_SLOTS]
 
-    def _compare(self, store: Any) -> None:
+    def _compare(self, store: Any, *, is_over: bool = False) -> None:
         """Read the other ranks' numbers, where they are all there."""
         ranks = range(1, torch.distributed.get_world_size())
         left = []
@@ -125,36 +200,35 @@ class Ranks:
             if not store.check(keys):
                 left.append((said, mine))
                 continue
-            others = {
-                rank: json.loads(text)
-                for rank, text in zip(ranks, store.multi_get(keys), strict=True)
-            }
-            if any(numbers[0] < mine[0] for numbers in others.values()):
-                left.append((said, mine))  # an older one is still in somebody's slot
+            everybody = {0: mine}
+            for rank, text in zip(ranks, store.multi_get(keys), strict=True):
+                made, asked, reduced, weights = json.loads(text)
+                everybody[rank] = Numbers(made, asked, reduced, tuple(weights))
+            # An older one is still in somebody's slot, or we have yet to get where somebody is.
+            is_early = any(each.made < mine.made for each in everybody.values())
+            is_ahead = any(each.reduced > self._reduced for each in everybody.values())
+            if is_early or (is_ahead and not is_over):
+                left.append((said, mine))
                 continue
-            self._judge(said, mine, others)
+            self._judge(said, everybody)
         self._open = left
 
-    def _judge(self, said: _Sum, mine: list[float], others: dict[int, list[float]]) -> None:
-        same = {rank: numbers for rank, numbers in others.items() if numbers[0] == mine[0]}
-        skipped = [rank for rank, numbers in same.items() if numbers[1] != mine[1]]
-        apart = [rank for rank, numbers in same.items() if differs(mine[2:], numbers[2:])]
-        updates = "1 update" if said.made == 1 else f"{said.made:,} updates"
-        if apart:
-            verb = "has" if len(apart) == 1 else "have"
-            says = f"{_ranks(apart)} {verb} other weights than rank 0 after {updates}"
-        elif skipped:
-            says = f"{_ranks(skipped)} skipped other updates than rank 0 on the way to {updates}"
-        else:
-            return
+    def _judge(self, said: _Sum, everybody: dict[int, Numbers]) -> None:
+        same = {rank: each for rank, each in everybody.items() if each.made == said.made}
+        apart = apart_after(same, lambda then: self._made(said.optimizer, then))
+        if apart is not None:
+            self._show(said.optimizer, apart, said.place)
+
+    def _show(self, optimizer: str, apart: Apart, place: Place | None) -> None:
+        count = float(len(apart.ranks))
         self._gauges.show(
-            "ranks-disagree",
-            said.optimizer,
-            float(len(apart or skipped)),
-            unit="ranks",
-            subject=says,
-            place=said.place,
+            _QUANTITY, optimizer, count, unit="ranks", subject=apart.says, place=place
         )
+
+    def _made(self, optimizer: str, reduced: int) -> int | None:
+        """Return the updates that this rank had made before the next gradient was averaged."""
+        made = [made for then, made in self._past.get(optimizer, ()) if then <= reduced]
+        return made[-1] if made else None
 
 
 def is_round(made: int) -> bool:
@@ -166,31 +240,10 @@ def is_round(made: int) -> bool:
     return made > 0 and (made % EVERY == 0 or (made < EVERY and made & (made - 1) == 0))
 
 
-def differs(mine: list[float], other: list[float]) -> bool:
-    """Say whether two ranks' numbers are those of different weights; NaN is like NaN.
-
-    >>> differs([1.0, 0.5], [1.0, 0.5 + 1e-9]), differs([1.0, 0.5], [1.0, 0.6])
-    (False, True)
-    """
-    broken = [not all(map(math.isfinite, numbers)) for numbers in (mine, other)]
-    if any(broken):
-        return not all(broken)
-    size = max(abs(mine[0]), abs(other[0]), 1e-30)
-    return any(abs(a - b) > _TOLERANCE * size for a, b in zip(mine, other, strict=True))
-
-
 def _key(said: _Sum, rank: int) -> str:
     # The same slot on every rank: rounds after the first ones are EVERY updates apart.
     slot = said.made.bit_length() if said.made < EVERY else said.made // EVERY % _SLOTS + _SLOTS
     return f"instep/{said.optimizer}/{slot}/{rank}"
-
-
-def _ranks(ranks: list[int]) -> str:
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    rest = len(ranks) - _MOST_NAMED
-    named = ", ".join(map(str, ranks[:_MOST_NAMED]))
-    return f"ranks {named}" + (f" and {rest} more" if rest > 0 else "")
 
 
 def _is_plain(model: DistributedDataParallel) -> bool:
@@ -199,6 +252,10 @@ def _is_plain(model: DistributedDataParallel) -> bool:
         return False
     size: int = model.process_group.size()
     return size == torch.distributed.get_world_size()
+
+
+def _join_of(model: DistributedDataParallel) -> Any:
+    return vars(model).get("_join_config")  # there is no public name for being in `join`
 
 
 def _store() -> Any:

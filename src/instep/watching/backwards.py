@@ -6,7 +6,8 @@ who took part in making it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -25,32 +26,34 @@ _CLOSELY = 512
 """Backwards that are read closely at the beginning, and after each one that was not alone in its
 window: how many items a loss has, and whether it compares them, matters where several are summed.
 """
-_OURS = 3
+_OURS = 2
 """Frames of the watcher between a backward and what is told of it."""
 
 _Before = tuple[graph.Reading, str | None]
 _UNREAD: _Before = (graph.Reading(None), None)
 
 
-class _Told(NamedTuple):
+@dataclass(slots=True)
+class _Told:
     """The latest backward of a line."""
 
     place: Place | None
     touched: Touched
-    reading: graph.Reading
-    scaler: str | None
+    read: _Before
     loss: str
     ragged: bool
     event: Event
     names: tuple[str, ...]
     """Of the optimizers whose gradients it added to; "": some are of none."""
+    once: dict[tuple[tuple[int, ...], Place | None], int]
+    """What is counted of it: to copy this takes less time than to look its keys up."""
 
     def is_again(self, touched: Touched, reading: graph.Reading, scaler: str | None) -> bool:
         """Say whether another one at the same line is the same but for its number of items."""
-        was = self.reading
+        was, scaled_by = self.read
         return (
             self.touched is touched
-            and self.scaler == scaler
+            and scaled_by == scaler
             and was.parts == reading.parts
             and was.reduction == reading.reduction
             and was.kind == reading.kind
@@ -64,8 +67,10 @@ class Backwards:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
+        self._grown = recorder.book.grown
         self._closely = _CLOSELY
-        self._added = False  # one since the latest step or clear
+        self.added = False
+        """One has, since the latest step or clear."""
         self._latest: dict[int, _Told] = {}  # by the id of the line's place
 
     def forget(self) -> None:
@@ -74,7 +79,7 @@ class Backwards:
 
     def window_closed(self) -> None:
         """Take note of a step or a clear."""
-        self._added = False
+        self.added = False
         self._recorder.losses.window_closed()
 
     def before(self, root: Any) -> _Before | None:
@@ -89,7 +94,7 @@ class Backwards:
             marked = recorder.scaled.get(id(root))
             if marked is not None and marked[0]() is root:
                 _, scaler, loss = marked
-        if self._added:
+        if self.added:
             self._closely = _CLOSELY
         self._closely = left = self._closely - 1
         reading = graph.read_from(node, scaled=scaler is not None, closely=left >= 0)
@@ -99,36 +104,44 @@ class Backwards:
 
     def after(self, root: Any, before: _Before | None) -> None:
         """Tell of gradients that were added."""
-        recorder = self._recorder
-        book = recorder.book
-        grown = tuple(book.grown)
-        if not grown:
+        growing = self._grown
+        if not growing:
             return
-        book.grown.clear()
-        self._added = True
-        touched = book.touched(tuple(map(id, grown)), grown)
+        grown = tuple(growing)
+        growing.clear()
+        recorder = self._recorder
+        self.added = True
+        touched = recorder.book.touched(tuple(map(id, grown)), grown)
         recorder.witnesses.added(touched)
         place = here(recorder.skip, _OURS)
-        reading, scaler = before or _UNREAD
+        before = before or _UNREAD
         told = self._latest.get(id(place))
-        if (
-            told is not None
-            and told.place is place
-            and told.is_again(touched, reading, scaler)
-            and (told.ragged or not recorder.losses.differs(told.loss, reading.items, place))
-        ):
+        if told is not None and told.place is place and self._is_again(told, touched, before):
             recorder.tell(told.event)
         else:
-            told = self._tell(root, place, touched, reading, scaler)
+            told = self._tell(root, place, touched, *before)
+        sinces, fresh = recorder.since, recorder.fresh
         for name in told.names:
-            since = recorder.since.get(name)
+            since = sinces.get(name)
             if since is None:
-                recorder.since[name] = {(touched.keys, place): 1}
+                sinces[name] = told.once.copy()
             else:
                 key = (touched.keys if len(since) < _MOST_SINCE else (), place)
                 since[key] = since.get(key, 0) + 1
-            recorder.fresh[name] += 1
-        recorder.sampler.after_backward(touched, place)
+            fresh[name] += 1
+        sampler = recorder.sampler
+        if sampler.looks or sampler.quiet is not touched or sampler.ranks.pending:
+            sampler.after_backward(touched, place)
+
+    def _is_again(self, told: _Told, touched: Touched, before: _Before) -> bool:
+        """Say whether a backward is the same as the latest one of its line."""
+        reading, scaler = before
+        items = reading.items
+        if items is None and told.read == before:
+            return told.touched is touched
+        return told.is_again(touched, reading, scaler) and (
+            told.ragged or not self._recorder.losses.differs(told.loss, items, told.place)
+        )
 
     def _tell(
         self,
@@ -167,6 +180,7 @@ class Backwards:
         # Without its items: they may be a tensor, and nobody asks for them again.
         known = reading._replace(items=None)
         ragged = losses.is_ragged(loss)
-        told = _Told(place, touched, known, scaler, loss, ragged, event, names)
+        once = {(touched.keys, place): 1}
+        told = _Told(place, touched, (known, scaler), loss, ragged, event, names, once)
         self._latest[id(place)] = told
         return told

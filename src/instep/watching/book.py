@@ -69,7 +69,7 @@ class Maker:
     """A gradient that the step of an optimizer before it has used."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Touched:
     """What the gradients of one backward went into."""
 
@@ -77,7 +77,7 @@ class Touched:
     models: tuple[str, ...]
     foreign: tuple[str, ...]
     """Names of parameters that no optimizer holds."""
-    witnesses: tuple[Any, ...]
+    witnesses: tuple[tuple[str, Any], ...]
     """One parameter of each optimizer, as weak references."""
     keys: tuple[int, ...]
     is_hooked: bool
@@ -110,6 +110,8 @@ class Book:
         self._cores: dict[int, tuple[Any, Any]] = {}
         self._touched: dict[tuple[int, ...], Touched] = {}
         self._covered: dict[tuple[int, ...], Covered] = {}
+        self.changes = 0
+        """How often what was looked up was dropped."""
         self._handles: list[Any] = []
         self.fresh: deque[Any] = deque()
         """Models that were taken and that nobody has hooked yet."""
@@ -124,12 +126,7 @@ class Book:
         if known is not None and known[0]() is thing:
             return known[1]
         said = (spelled(thing, self.skip) if frames else None) or fallback
-        id_ = self._new_id(said)
-        weak = weakref.ref(thing)
-        self._names[id(thing)] = (weak, id_)
-        self._owners[id_] = weak
-        self._forget()
-        return id_
+        return self.rename(thing, self._new_id(said))
 
     def _new_id(self, said: str) -> str:
         alike = self._alike.setdefault(said, [])
@@ -167,7 +164,7 @@ class Book:
         return known[1] if known is not None and known[0]() is thing else None
 
     def rename(self, thing: object, id_: str) -> str:
-        """Give a thing the id of one that is gone and that it has come in place of."""
+        """Give a thing an id: a new one, or that of one whose place it has come in."""
         weak = weakref.ref(thing)
         self._names[id(thing)] = (weak, id_)
         self._owners[id_] = weak
@@ -317,7 +314,7 @@ class Book:
             tuple(optimizers),
             tuple(models),
             tuple(foreign),
-            tuple(optimizers.values()),
+            tuple(optimizers.items()),
             keys,
             is_hooked=any(parameter._backward_hooks for parameter in parameters),  # noqa: SLF001
         )
@@ -372,6 +369,7 @@ class Book:
 
     def _changed(self) -> None:
         """Drop what was looked up: there is something new."""
+        self.changes += 1
         self._touched.clear()
         self._covered.clear()
 

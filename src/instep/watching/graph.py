@@ -33,6 +33,8 @@ _TURNS = frozenset({"TBackward0", "TransposeBackward0", "PermuteBackward0", "Num
 _BEFORE = frozenset({"LogSoftmaxBackward0", "DivBackward0", "MulBackward0"})
 """What stands between logits and their loss, and the temperature."""
 _MEAN, _SUM = 1, 2  # torch's numbers for the reductions of its losses
+_ALONE: dict[str, dict[int, Reading]] = {}
+"""By name and reduction: losses of torch's own without a factor, as they are at a glance."""
 
 
 class Reading(NamedTuple):
@@ -80,13 +82,24 @@ def read_from(node: Any, *, scaled: bool = False, closely: bool = True) -> Readi
     """
     name = None if node is None else node.name()
     if name is not None and name not in _ABOVE:  # most losses are one function
-        return _bottom(node, name, [], None, closely=closely)
+        alone = None if closely else _ALONE.get(name)
+        known = None if alone is None else alone.get(node._saved_reduction)  # noqa: SLF001
+        return known or _alone(node, name, closely=closely)
     terms: list[Reading] = []
     waiting: list[_Term] = [(node, ())]
     while waiting and len(terms) < _MOST_TERMS:
         first = scaled and not terms
         terms.append(_term(*waiting.pop(), waiting, scaled=first, closely=closely))
     return terms[0] if len(terms) == 1 else max(terms, key=_weight)
+
+
+def _alone(node: Any, name: str, *, closely: bool) -> Reading:
+    """Read a loss that is one function; at a glance, the same one is read once."""
+    reading = _bottom(node, name, [], None, closely=closely)
+    reduction = None if closely else _saved(node, "_saved_reduction")
+    if reduction in {_MEAN, _SUM} and name[-1].isdigit():  # nobody else's has such a name
+        _ALONE.setdefault(name, {})[reduction] = reading
+    return reading
 
 
 def _weight(term: Reading) -> tuple[int, float]:

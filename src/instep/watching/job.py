@@ -34,7 +34,7 @@ from instep.watching.told import Findings, write
 from instep.watching.voice import Voice, counted, summary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import TracebackType
 
     from torch.nn import Module
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from instep.rules.finding import Finding
     from instep.trace import Trace
+    from instep.watching.apart import Ending
 
 _SEAMS = (optimizers, backward, scalers, clipping, schedulers, loaders, modules)
 _FRAMEWORKS = ("accelerate", "lightning", "pytorch_lightning", "lightning_fabric", "transformers")
@@ -69,7 +70,7 @@ class Job:
         self.strict = strict
         self.accepts: Callable[[Finding], bool] = lambda _: True
         """Which findings anybody wants to hear of."""
-        self.on_update: Callable[[], None] = lambda: None
+        self.on_update: Callable[[], None] | None = None
         """Called after every update."""
         self._is_on = self._has_failed = False
         self._things = things
@@ -154,6 +155,15 @@ class Job:
             if self.voice is not None:
                 self.voice.go_on(last=True)
 
+    def endings(self, *, has_finished: bool) -> dict[str, Ending]:
+        """Return what the other ranks of the job are to know about the end of this one."""
+        return self.sampler.ranks.endings(has_finished=has_finished)
+
+    def compare(self, endings: Mapping[int, Mapping[str, Ending]]) -> None:
+        """Judge once more, now that it is known how the job has ended on several ranks."""
+        self.sampler.ranks.compare(endings)
+        self.judge.look(last=True)
+
     def __enter__(self) -> Self:
         return self.start()
 
@@ -194,7 +204,8 @@ class Job:
         self.judge.turned(kept)
         if self.voice is not None:
             self.voice.go_on()
-        self.on_update()
+        if self.on_update is not None:
+            self.on_update()
 
     def _take(self, things: tuple[Any, ...]) -> None:
         """Take what the user has named, and everything that is alive already."""

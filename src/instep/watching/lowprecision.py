@@ -48,6 +48,11 @@ class LowPrecision:
         self._waiting: deque[Later] = deque()
         self._errors: deque[float] = deque(maxlen=_WINDOWS)
 
+    @property
+    def follows(self) -> bool:
+        """Whether there is a parameter that is measured at times."""
+        return self._held is not None
+
     def before_backward(self, *, is_due: bool) -> None:
         """Begin to measure a window, or see whether the sum is still autograd's alone."""
         if self._held is None or (self._handle is None and not is_due):

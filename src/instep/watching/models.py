@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn import Module
 
 from instep.trace import Drawn, Forward, Mode, Rebound, here
 from instep.watching.facts import of_model
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from torch.nn import Module
 
-    from instep.trace import Place
+    from instep.trace import Event, Place
     from instep.watching.recorder import Recorder
 
 
 _IN_A_CALL = 2
 """Frames of the watcher between torch's own in the call of a model and what tells of it."""
+_CALLED = _IN_A_CALL + 2
+_CALL = Module._wrapped_call_impl.__code__  # noqa: SLF001  # what a model's `__call__` is
+_MOST_LINES = 1024
+
+
+@dataclass(slots=True)
+class _Told:
+    """The latest call of a line."""
+
+    id_: str
+    place: Place | None
+    whose: weakref.ref[Any]
+    training: bool
+    sync: Any
+    event: Event
+    stateful: bool
 
 
 class Models:
@@ -28,31 +46,53 @@ class Models:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._pieces = Pieces()
+        self._latest: dict[int, _Told] = {}  # by the id of the line's place
 
     def forward(self, model: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Tell of a call of a model, where gradients are on."""
         if not torch.is_grad_enabled():
             return
+        # Three frames of torch's own lie in between, always the same: none of them is asked for.
+        frame = sys._getframe(_CALLED)  # noqa: SLF001  # `inspect` would read source files
+        start = frame.f_back if frame.f_code is _CALL else None
+        place = here(self._recorder.skip, _IN_A_CALL, start=start)
+        told = self._latest.get(id(place))
+        sync = vars(model).get("require_backward_grad_sync")  # a module without it looks long
+        if (
+            told is None
+            or told.place is not place
+            or told.whose() is not model
+            or told.training is not model.training
+            or told.sync is not sync
+        ):
+            told = self._meet(model, place, sync)
+            if told is None:
+                return
+        if sync is not None:
+            self._recorder.sampler.ranks.forward(told.id_, model, sync=sync)
+        if self._pieces.has_batch and len(args) == 1 and not kwargs and not told.stateful:
+            self._cut(args[0], place)
+        self._recorder.tell(told.event)
+
+    def _meet(self, model: Module, place: Place | None, sync: Any) -> _Told | None:
+        """Make what is told of a call that is not the same as the latest of its line."""
         recorder = self._recorder
         id_ = recorder.book.model_of(model)
         if id_ is None:
-            return
-        place = here(recorder.skip, _IN_A_CALL)
+            return None
         if id_ not in recorder.facts:
             self.introduce(id_, model)
-        if (
-            self._pieces.has_batch
-            and len(args) == 1
-            and not kwargs
-            and not recorder.facts[id_].get("stateful")
-        ):
-            self._cut(args[0], place)
-        sync = vars(model).get("require_backward_grad_sync")  # a module without it looks long
         training = model.training
-        recorder.add(
+        event = recorder.made(
             ("forward", id_, place, training, sync),
             lambda: Forward(id_, training=training, sync=sync, place=place),
         )
+        stateful = bool(recorder.facts[id_].get("stateful"))
+        if len(self._latest) >= _MOST_LINES:
+            self._latest.clear()
+        told = _Told(id_, place, weakref.ref(model), training, sync, event, stateful)
+        self._latest[id(place)] = told
+        return told
 
     def mode(self, model: Module, *, training: bool) -> None:
         """Tell of a model that is set to train or to eval."""

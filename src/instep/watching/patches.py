@@ -12,7 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _MISSING = object()
-_compiler: Callable[[], object] = getattr(eval_frame, "get_eval_frame_callback", lambda: None)
+compiler: Callable[[], object] = getattr(eval_frame, "get_eval_frame_callback", lambda: None)
+"""What compiles the code that is called next, if anything does.
+
+A seam is blind where this is something or `is_compiling()`: whatever the watcher did there would be
+compiled as well, or would break the user's graph. Each seam asks for both in its own words, because
+a call of a function that asks takes longer than the answer.
+"""
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
 
@@ -30,15 +36,6 @@ def uncompiled(function: _F) -> _F:
     return function
 
 
-@uncompiled
-def is_blind() -> bool:
-    """Say whether the caller is being compiled, or runs in between of what was.
-
-    Whatever the watcher did there would be compiled as well, or would break the user's graph.
-    """
-    return is_compiling() or _compiler() is not None
-
-
 class Patches:
     """What was replaced and hooked. `undo` takes it back in the reverse order."""
 
@@ -52,18 +49,26 @@ class Patches:
 
         An inherited one is replaced for this owner alone. Code that is compiled finds the original.
         """
+
+        def make(original: Callable[..., Any]) -> Callable[..., Any]:
+            def replaced(*args: Any, **kwargs: Any) -> Any:
+                if not self.is_on or is_compiling() or compiler() is not None:
+                    return original(*args, **kwargs)
+                return around(original, *args, **kwargs)
+
+            return replaced
+
+        self.put(owner, name, make)
+
+    def put(self, owner: Any, name: str, make: Callable[..., Callable[..., Any]]) -> None:
+        """Put what `make(original)` returns in place of an attribute.
+
+        This is `replace` without a call in between, for what is done at every update: it has to
+        see to it by itself that it does nothing if the watch is not on, or where it is blind.
+        """
         inherited = name not in vars(owner)
         original = getattr(owner, name)
-        compiler = _compiler
-
-        @functools.wraps(original)
-        @uncompiled
-        def replaced(*args: Any, **kwargs: Any) -> Any:
-            # As `is_blind` says it, in less time.
-            if not self.is_on or is_compiling() or compiler() is not None:
-                return original(*args, **kwargs)
-            return around(original, *args, **kwargs)
-
+        replaced = functools.wraps(original)(uncompiled(make(original)))
         setattr(owner, name, replaced)
 
         def undo() -> None:

@@ -11,13 +11,14 @@ import json
 import os
 import stat
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from instep.reports.files import put
 from instep.reports.record import finding_data, finding_of
+from instep.watching.apart import Ending
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _PATIENCE = 5.0
 """Seconds that the first rank waits for those that are still running."""
 _OFTEN = 0.05
+_OF_RANKS = "INS606"
+"""The rule that says by itself which ranks it speaks of."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class Heard:
     process: int
     is_over: bool
     findings: tuple[Finding, ...]
+    endings: Mapping[str, Ending] = field(default_factory=dict)
+    """By optimizer, when it is over."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,14 @@ class Ranks:
         """What its lines begin with, where several processes write to one terminal."""
         return f"rank {self.rank}: " if self.size > 1 and self.rank else ""
 
-    def say(self, findings: Iterable[Finding], *, is_over: bool) -> None:
-        """Leave what this rank has found for whoever tells it."""
+    def say(
+        self,
+        findings: Iterable[Finding],
+        *,
+        is_over: bool,
+        endings: Mapping[str, Ending] | None = None,
+    ) -> None:
+        """Leave what this rank has found for whoever tells it, and how its optimizers ended."""
         if self.folder is None:
             return
         said = {
@@ -71,6 +82,7 @@ class Ranks:
             "process": os.getpid(),
             "is_over": is_over,
             "findings": [finding_data(finding) for finding in findings],
+            "endings": {name: ending._asdict() for name, ending in (endings or {}).items()},
         }
         put(self.folder / f"{self.rank}.json", json.dumps(said))
 
@@ -132,7 +144,7 @@ def merged(heard: Sequence[Heard]) -> tuple[Finding, ...]:
 
 
 def _with_ranks(finding: Finding, ranks: list[int], size: int) -> Finding:
-    if len(ranks) == size:
+    if len(ranks) == size or finding.code == _OF_RANKS:
         return finding
     who = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
     return replace(finding, message=f"{finding.message} (on {who})")
@@ -170,4 +182,5 @@ def _read(said: dict[str, Any]) -> Heard:
         int(said["process"]),
         bool(said["is_over"]),
         tuple(map(finding_of, said["findings"])),
+        {name: Ending(**ending) for name, ending in said["endings"].items()},
     )

@@ -94,7 +94,7 @@ def _moments(
             made.append((time, number))
         return made
 
-    first, latest, left_out = list(series.first), list(series.latest), series.left_out
+    first, latest, left_out = series.first, series.latest, series.left_out
     if most is not None and len(first) + len(latest) > most:
         both = first + latest
         # A quarter of it for the beginning; if little has happened yet, the end is in `first`.

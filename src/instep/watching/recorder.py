@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
-from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
-
-import torch
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from instep.trace import (
     WEIGHTS_MOVED,
@@ -24,6 +22,7 @@ from instep.trace import (
     here,
 )
 from instep.watching.backwards import Backwards
+from instep.watching.clearing import Clearing
 from instep.watching.facts import Few
 from instep.watching.feeds import Feeds
 from instep.watching.horizons import is_outlived
@@ -35,18 +34,21 @@ from instep.watching.witness import Witnesses
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from torch.nn import Module, Parameter
+    from torch.nn import Parameter
     from torch.optim import Optimizer
 
     from instep.trace import Event, Fact, Place
-    from instep.watching.book import Book, Covered, Touched
+    from instep.watching.book import Book, Touched
     from instep.watching.samples import Sampler
     from instep.watching.series import Series
     from instep.watching.stream import Stream
 
-_TORCH = (str(Path(torch.__file__).parent) + "/",)
-_IN_A_CLEAR, _IN_A_STEP = 4, 3
+_IN_A_STEP = 4
 """Frames of the watcher between what torch calls and what tells of it."""
+_MOST_LINES = 1024
+
+_Step: TypeAlias = "tuple[str, Place | None, str | None, Any, bool]"
+"""Whose, where, by which scaler, why it was skipped, whether it had a closure."""
 
 
 class Recorder:
@@ -55,7 +57,9 @@ class Recorder:
     def __init__(self, book: Book, stream: Stream, series: Series, sampler: Sampler) -> None:
         self.book = book
         self.skip = book.skip
+        self._grown = book.grown
         self.stream = stream
+        self._add = stream.add
         self.series = series
         self._opened = series.opened
         self.sampler = sampler
@@ -64,12 +68,15 @@ class Recorder:
         self.turned: Callable[[bool], None] = lambda _: None
         """Called after every step, with whether it brought something new."""
         self._events: dict[tuple[Any, ...], Event] = {}
+        self._steps: dict[int, tuple[_Step, Event]] = {}  # the latest, by the id of its place
         self.facts: dict[str, dict[str, Fact]] = {}
         """By id: what was told of it."""
         self.losses = Losses(self)
         self.backwards = Backwards(self)
+        self.clearing = Clearing(self)
         self.feeds = Feeds(self)
         self._introduced: Touched | None = None  # the latest
+        self._known: dict[int, tuple[weakref.ref[Any], str]] = {}  # optimizers that were introduced
         self.since: dict[str, dict[tuple[tuple[int, ...], Place | None], int]] = {}
         """Backwards since the gradients were last cleared: by optimizer, what they touched and
         where; under "" those of parameters that no optimizer holds."""
@@ -94,25 +101,33 @@ class Recorder:
         self.fresh.pop(id_, None)
         self.clears.pop(id_, None)
         self._introduced = None
+        self._known.clear()
         self.backwards.forget()
+        self.clearing.forget()
         self.witnesses.forget(id_)
         self.sampler.forget(id_)
 
     def add(self, key: tuple[Any, ...], make: Callable[[], Event]) -> Event:
         """Tell an event: the one of this key, which is made the first time."""
+        event = self.made(key, make)
+        self.tell(event)
+        return event
+
+    def made(self, key: tuple[Any, ...], make: Callable[[], Event]) -> Event:
+        """Return the event of a key, which is made the first time."""
         event = self._events.get(key)
         if event is None:
             event = self._events[key] = make()
-        self.tell(event)
         return event
 
     def tell(self, event: Event) -> None:
         """Tell an event of ours, once more."""
         if self.feeds.ending:
             self.feeds.settle()
-        self.stream.add(event)
-        self._opened.append((perf_counter(), event))  # as `series.moment` does it
-        if len(self._opened) >= MOST_OPENED:
+        self._add(event)
+        opened = self._opened
+        opened.append((perf_counter(), event))  # as `series.moment` does it
+        if len(opened) >= MOST_OPENED:
             self.series.sort()
 
     def fact(self, id_: str, role: Any, place: Place | None = None, **facts: Fact) -> None:
@@ -131,6 +146,16 @@ class Recorder:
 
     def optimizer(self, optimizer: Optimizer) -> str:
         """Return the id of an optimizer, and introduce it the first time."""
+        known = self._known.get(id(optimizer))
+        if known is not None and known[0]() is optimizer:
+            return known[1]
+        id_ = self._met(optimizer)
+        if len(self._known) >= _MOST_LINES:
+            self._known.clear()
+        self._known[id(optimizer)] = (weakref.ref(optimizer), id_)
+        return id_
+
+    def _met(self, optimizer: Optimizer) -> str:
         met = self.book.met(optimizer)
         if met is not None and met in self.facts:
             return met
@@ -176,45 +201,7 @@ class Recorder:
                 return
             self.add(("edited", id_), lambda: GradEdited((id_,)))
 
-    def zeroed(self, optimizer: Optimizer, *, set_to_none: bool) -> None:
-        """Tell of gradients that an optimizer cleared."""
-        self.optimizer(optimizer)
-        groups = optimizer.param_groups
-        covered = self.book.covered(
-            (id(optimizer),), lambda: (p for group in groups for p in group["params"])
-        )
-        self._tell_clear(covered, None, set_to_none=set_to_none)
-
-    def model_zeroed(self, model: Module, *, set_to_none: bool) -> None:
-        """Tell of gradients that a model cleared."""
-        parameters = list(model.parameters())
-        covered = self.book.covered(tuple(map(id, parameters)), lambda: parameters)
-        self._cleared("")
-        self._tell_clear(covered, self.book.model_of(model), set_to_none=set_to_none)
-
-    def _tell_clear(self, covered: Covered, target: str | None, *, set_to_none: bool) -> None:
-        """Tell of gradients that were cleared, to every optimizer that holds any of them."""
-        place = here(self.skip, _IN_A_CLEAR)
-        if target is not None and here(_TORCH) is not place:
-            place = None  # a framework did it by itself: no line of the user's would change that
-        for names, complete in ((covered.whole, True), (covered.partly, False)):
-            if not names:
-                continue
-            for name in names:
-                self._cleared(name)
-            if not self._is_within(names, "zero_grad"):
-                self.add(
-                    ("zero", names, target, place, set_to_none, complete),
-                    lambda names=names, complete=complete: Zero(  # type: ignore[misc]
-                        names,
-                        target=target,
-                        set_to_none=set_to_none,
-                        complete=complete,
-                        place=place,
-                    ),
-                )
-
-    def _is_within(self, optimizers: tuple[str, ...], what: str) -> bool:
+    def is_within(self, optimizers: tuple[str, ...], what: str) -> bool:
         """Say whether this happens in the middle of a backward: then windows cannot be told."""
         if self.is_going_back:
             self.opaque(optimizers, f"{what} in a backward")
@@ -222,7 +209,7 @@ class Recorder:
 
     def noticed(self, *, goes_back: bool = False) -> None:
         """Tell what was done to gradients since the last event, by hand or out of sight."""
-        if self.book.grown:
+        if self._grown:
             # A backward that nobody has told of.
             grown = tuple(self.book.grown)
             self.book.grown.clear()
@@ -262,12 +249,6 @@ class Recorder:
             if model is not None and model() is not None:
                 self.models.introduce(name, model())
 
-    def _cleared(self, optimizer: str) -> None:
-        self.witnesses.cleared(optimizer)
-        self.backwards.window_closed()  # what is cleared is in no window with what follows
-        self.clears[optimizer] += 1
-        self.since.pop(optimizer, None)
-
     # Updates
 
     def clipped(self, parameters: Sequence[Parameter], by: Any, limit: float, norm: Any) -> None:
@@ -299,18 +280,32 @@ class Recorder:
         id_ = id_ or self.optimizer(optimizer)
         self.witnesses.stepped(id_)
         self.fresh[id_] = 0
-        self.backwards.window_closed()
-        if self._is_within((id_,), "step"):
+        if self.backwards.added:
+            self.backwards.window_closed()
+        if self.is_going_back and self.is_within((id_,), "step"):
             self.series.updated(id_, skipped)
             return
-        self.add(
-            ("step", id_, place, scaler, skipped, closure),
+        step = (id_, place, scaler, skipped, closure)
+        told = self._steps.get(id(place))
+        if told is not None and told[0] == step:
+            self.tell(told[1])
+        else:
+            self._tell_step(step)
+        updates = self.series.updated(id_, skipped)
+        if skipped is None:
+            self.sampler.after_step(optimizer, id_, place, updates)
+        self.turned(self.stream.turn())
+
+    def _tell_step(self, step: _Step) -> None:
+        """Tell of a step that is not the same as the latest of its line."""
+        id_, place, scaler, skipped, closure = step
+        event = self.add(
+            ("step", *step),
             lambda: Step(id_, skipped=skipped, scaler=scaler, closure=closure, place=place),
         )
-        self.series.updated(id_, skipped)
-        if skipped is None:
-            self.sampler.after_step(optimizer, id_, place)
-        self.turned(self.stream.turn())
+        if len(self._steps) >= _MOST_LINES:
+            self._steps.clear()
+        self._steps[id(place)] = (step, event)
 
     def scaler(self, scaler: Any) -> str:
         """Return the id of a scaler, and introduce it the first time."""

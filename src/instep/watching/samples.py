@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from instep.watching.agreement import Ranks
+from instep.watching.agreement import EVERY, Ranks
 from instep.watching.foreign import Foreign
 from instep.watching.kept import KeptGraphs
 from instep.watching.later import Later
@@ -57,12 +57,15 @@ class Sampler:
         self._waiting: list[tuple[str, str, Later]] = []
         self.looks = True
         """At the window that is open."""
+        self.quiet: Touched | None = None
+        """What the latest backward went into, if there is nothing to do after another one."""
         self._losses: list[tuple[Tensor, float]] = []
         self._norm: Any = None
         self._was_due = False  # just before the latest update
         self._broken: dict[str, int] = {}
         self._places: dict[str, Place | None] = {}  # of steps, by optimizer
         self._added: dict[str, dict[Any, int]] = {}  # backwards that were in the latest update
+        self._updates = series.updates
         self._scales: dict[str, Later] = {}
 
     def is_due(self, updates: int) -> bool:
@@ -92,11 +95,14 @@ class Sampler:
 
     def after_backward(self, touched: Touched, place: Place | None) -> None:
         """Look at what the gradients went into."""
+        self.ranks.after_backward(touched)
         if self.looks:
             self.kept.after_backward(place)
         if touched.foreign:
             self.foreign.after_backward(touched, place)
         self.lowprecision.after_backward(touched)
+        # The next one that goes there need not ask, while nothing is looked at.
+        self.quiet = None if touched.foreign or self.lowprecision.follows else touched
 
     # Step
 
@@ -125,11 +131,16 @@ class Sampler:
             self.gauges.show("backwards-in-gradient", name, count, unit="backwards")
         elif added is not None:
             self._added[name] = added
-        updates = self.series.updates.get(name, 0)
-        self._was_due = self.is_due(updates)
-        if not self._was_due:
-            return
+        updates = self._updates.get(name, 0)
         started = perf_counter()
+        # As `is_due` says it.
+        self._was_due = updates < _FIRST or self.spent < SHARE * (started - self.series.began)
+        if self._was_due:
+            self._look(optimizer, name, updates)
+            self.spent += perf_counter() - started
+
+    def _look(self, optimizer: Optimizer, name: str, updates: int) -> None:
+        """Measure gradients and weights."""
         every = [p for group in optimizer.param_groups for p in group["params"]]
         filled = [p for p in every if p.grad is not None]
         dense = [p for p in filled if type(p) in _PLAIN and not p.grad.is_sparse]
@@ -139,18 +150,21 @@ class Sampler:
                 self._later("grad_norm", name, _norm([p.grad for p in dense]))
             self.ratios.before_step(optimizer, name, dense)
         self.unreached.before_step(name, every, filled, updates)
-        self.spent += perf_counter() - started
 
-    def after_step(self, optimizer: Optimizer, name: str, place: Place | None) -> None:
+    def after_step(
+        self, optimizer: Optimizer, name: str, place: Place | None, updates: int
+    ) -> None:
         """Look at weights just after an update, and fetch what was measured before it."""
-        updates = self.series.updates.get(name, 0)
-        self._places[name] = place
-        self.ranks.after_step(optimizer, name, place)
+        ranks = self.ranks
+        is_due = updates < EVERY or updates % EVERY == 0
+        if is_due or ranks.leaving or ranks.is_counting or self.series.skipped:
+            ranks.after_step(optimizer, name, place)
         if not (self.looks or self._waiting):
             self._norm = None
             self.looks = self._was_due
             return
         started = perf_counter()
+        self._places[name] = place
         self.ratios.after_step(name, place)
         if type(self._norm) in _PLAIN:
             self._later("clip_norm", name, self._norm)

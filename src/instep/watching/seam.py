@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from typing import TYPE_CHECKING
 
+from instep.reports.escape import visible
 from instep.watching.patches import Patches
 from instep.watching.voice import say
 
@@ -45,7 +46,7 @@ class Seam:
         self.faults.append(text)
         if len(self.faults) == 1:
             self.on_fault(
-                f"instep: the watcher failed ({type(error).__name__}: {error}); "
+                f"instep: the watcher failed ({type(error).__name__}: {visible(str(error))}); "
                 "the job is not affected.\n"
             )
         if len(self.faults) >= _MOST_FAULTS:

@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from instep.trace import Event
 
@@ -67,7 +67,8 @@ class Series:
         """By optimizer."""
         self.skipped: dict[str, int] = {}
         self.opened: list[tuple[float, Event]] = []
-        """Moments by the clock that were not sorted yet: that takes less time for many at once."""
+        """Moments that were not sorted yet: that takes less time for many at once."""
+        # These, too, by the clock.
         self._first: list[tuple[float, Event]] = []
         self._latest: deque[tuple[float, Event]] = deque(maxlen=MOST_LAST)
         self._left_out = 0
@@ -86,32 +87,35 @@ class Series:
 
     def sort(self) -> None:
         """Put moments where they belong: the first, the latest, or nowhere."""
-        moments = [(time - self.began, event) for time, event in self.opened]
-        self.opened.clear()
+        moments = self.opened
         room = MOST_FIRST - len(self._first)
         if room > 0:
             self._first += moments[:room]
             moments = moments[room:]
         self._left_out += max(0, len(self._latest) + len(moments) - MOST_LAST)
         self._latest.extend(moments)
+        self.opened.clear()
 
     @property
     def first(self) -> list[tuple[float, Event]]:
         """The moments of a job's beginning: seconds since then, and what happened."""
         self.sort()
-        return self._first
+        return self._since_began(self._first)
 
     @property
-    def latest(self) -> deque[tuple[float, Event]]:
+    def latest(self) -> list[tuple[float, Event]]:
         """The latest moments that are not among the first."""
         self.sort()
-        return self._latest
+        return self._since_began(self._latest)
 
     @property
     def left_out(self) -> int:
         """Moments between the first and the latest that are not kept."""
         self.sort()
         return self._left_out
+
+    def _since_began(self, moments: Iterable[tuple[float, Event]]) -> list[tuple[float, Event]]:
+        return [(time - self.began, event) for time, event in moments]
 
     def point(self, name: str, value: float, *, optimizer: str) -> None:
         """Add a point to the line of a name: "loss", "grad_norm", "lr", ..."""

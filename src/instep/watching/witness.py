@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from instep.watching.book import Touched
 
-_NOTHING = (0, 0)
 _LOOKS = 3
 _SLICE = 64
 
@@ -33,22 +32,31 @@ class Gradient(NamedTuple):
 
 
 class _Witness:
-    __slots__ = ("fresh", "holds", "looks", "seen", "used", "weak", "weight")
+    __slots__ = ("fresh", "holds", "key", "looks", "used", "version", "weak", "weight")
 
     def __init__(self, weak: Any) -> None:
         self.weak = weak
         self.holds = False  # a gradient is in it, as far as events tell
         self.used = False  # by a step, since the last backward
-        self.seen = _NOTHING
+        self.key, self.version = 0, 0  # of the gradient as it was seen; a key of 0: there was none
         self.fresh = False  # it waits for its step: until then the weight must stay as it is
         self.weight = -1
-        self.looks: list[bool] = []  # on a device: whether zeros were found
+        self.looks: tuple[bool, ...] = ()  # on a device: whether zeros were found
 
-    def now(self) -> tuple[int, int]:
-        """Return which gradient there is, and how often it was changed."""
+    def see(self) -> None:
+        """Take note of which gradient there is, and how often it was changed."""
         parameter = self.weak()
         grad = None if parameter is None else parameter.grad
-        return _NOTHING if grad is None else (id(grad), grad._version)  # noqa: SLF001
+        if grad is None:
+            self.key = self.version = 0
+        else:
+            self.key, self.version = id(grad), grad._version  # noqa: SLF001
+
+    def is_as_seen(self, grad: Any) -> bool:
+        """Say whether a gradient is the one that was seen, and as it was."""
+        if grad is None:
+            return self.key == 0
+        return id(grad) == self.key and bool(grad._version == self.version)  # noqa: SLF001
 
     def is_blank(self, others: Callable[[], bool]) -> bool:
         """Say whether there are zeros where no clear was told: `grad.data.zero_()` is not counted.
@@ -64,7 +72,7 @@ class _Witness:
             return all(self.looks)
         blank = not (sliced(grad, _SLICE).any() or grad.any()) and others()
         if grad.device.type != "cpu":
-            self.looks.append(blank)
+            self.looks += (blank,)
         return blank
 
     def change(self) -> Iterator[str]:
@@ -73,16 +81,15 @@ class _Witness:
         if self.fresh and parameter is not None and parameter._version != self.weight:  # noqa: SLF001
             self.fresh = False
             yield "weights"
-        now = self.now()
-        if now == self.seen:
+        grad = None if parameter is None else parameter.grad
+        if self.is_as_seen(grad):
             return
-        held, self.holds = self.holds, now is not _NOTHING
-        self.seen = now
-        if now is _NOTHING:
+        held, self.holds = self.holds, grad is not None
+        self.see()
+        if grad is None:
             if held:
                 yield "none"
             return
-        grad = parameter.grad
         if grad.device.type == "cpu" and not grad.is_sparse and not grad.any():
             self.holds = False
             yield "zeros"
@@ -115,7 +122,7 @@ class Witnesses:
         for witness in self._all.values():
             parameter = witness.weak()
             grad = parameter.grad if parameter is not None and id(parameter) in mine else None
-            if grad is not None and witness.used and witness.now() == witness.seen:
+            if grad is not None and witness.used and witness.is_as_seen(grad):
                 return Gradient(weakref.ref(grad), grad._version)  # noqa: SLF001
         return None
 
@@ -125,40 +132,51 @@ class Witnesses:
 
     def added(self, touched: Touched) -> None:
         """Take note of a backward."""
-        for name, weak in zip(touched.optimizers, touched.witnesses, strict=True):
+        for name, weak in touched.witnesses:
             witness = self._all.get(name)
-            if witness is None or not witness.holds:
+            if witness is None or (not witness.holds and witness.weak is not weak):
                 # Where nothing is held yet, one that the losses do reach is the better witness.
                 witness = self._all[name] = _Witness(weak)
+            elif not witness.holds:
+                witness.looks = ()
             witness.used = False
             parameter = witness.weak()
             grad = None
             if parameter is not None:
                 witness.weight = parameter._version  # noqa: SLF001
                 grad = parameter.grad
-            witness.seen = _NOTHING if grad is None else (id(grad), grad._version)  # noqa: SLF001
-            witness.holds = witness.fresh = grad is not None
+            if grad is None:
+                witness.key = witness.version = 0
+                witness.holds = witness.fresh = False
+            else:  # as `see` does it
+                witness.key, witness.version = id(grad), grad._version  # noqa: SLF001
+                witness.holds = witness.fresh = True
 
     def touched(self, names: Iterable[str]) -> None:
         """Take note of a change that was told."""
         for name in names:
             witness = self._all.get(name)
             if witness is not None:
-                witness.seen = witness.now()
+                witness.see()
 
     def stepped(self, name: str) -> None:
         """Take note of an update that was told."""
         witness = self._all.get(name)
         if witness is not None:
-            witness.fresh, witness.used = False, True
-            witness.seen = witness.now()
+            witness.fresh = False
+            witness.used = True
+            witness.see()
 
     def cleared(self, name: str) -> None:
         """Take note of a clear that was told."""
         witness = self._all.get(name)
         if witness is not None:
             witness.holds = witness.fresh = False
-            witness.seen = witness.now()
+            parameter = witness.weak()
+            if parameter is not None and parameter.grad is None:  # nearly always
+                witness.key = 0
+            else:
+                witness.see()
 
     def forget(self, name: str) -> None:
         """Drop the witness of an optimizer that has died."""
@@ -169,17 +187,23 @@ class Witnesses:
 
         goes_back: a backward follows, so what a step has used should be gone by now.
         """
-        found = []
+        found: list[tuple[str, str]] = []
         for name, witness in self._all.items():
             # Three times in every update, and nearly always for nothing: asked for in few words.
             parameter = witness.weak()
             if parameter is not None:
                 grad = parameter.grad
-                now = _NOTHING if grad is None else (id(grad), grad._version)  # noqa: SLF001
-                is_moved = witness.fresh and parameter._version != witness.weight  # noqa: SLF001
-                if now == witness.seen and not is_moved:
-                    suspect = goes_back and witness.used and witness.holds
-                    if suspect and witness.is_blank(partial(self._is_blank, name)):
+                if (
+                    not witness.key
+                    if grad is None
+                    else id(grad) == witness.key and grad._version == witness.version  # noqa: SLF001
+                ) and not (witness.fresh and parameter._version != witness.weight):  # noqa: SLF001
+                    if (
+                        goes_back
+                        and witness.used
+                        and witness.holds
+                        and witness.is_blank(partial(self._is_blank, name))
+                    ):
                         witness.holds = False
                         found.append((name, "zeros"))
                     continue

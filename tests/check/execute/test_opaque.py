@@ -37,3 +37,10 @@ def test_what_comes_out_is_made_of_what_goes_in():
 def test_what_manages_itself_is_said():
     m, _ = executed("engine.backward(loss)")
     assert m.managed == "engine"
+
+
+@pytest.mark.parametrize("name", ["flatnonzero", "is_world_process_zero", "zeros_like"])
+def test_not_all_that_speaks_of_zero_clears(name):
+    source = SETUP + "thing.{}(x)\noptimizer.step()"
+    assert "opaque" not in [event[0] for event in events(source.format(name))]
+    assert "opaque" in [event[0] for event in events(source.format("set_to_zero"))]

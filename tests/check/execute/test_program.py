@@ -85,3 +85,23 @@ def test_the_modules_that_an_import_means(tmp_path):
 
 def test_text_without_a_file_imports_nothing():
     assert Project().find(module_of(""), "utils", 0) is None
+
+
+def test_what_is_read_off_a_node_is_read_once():
+    module = module_of("x = 1\ny = 2\n")
+    asked = []
+
+    def line(node, of):
+        asked.append((node, of))
+        return node.lineno
+
+    first, second = module.tree.body
+    assert [module.read(line, node) for node in (first, second, first)] == [1, 2, 1]
+    assert asked == [(first, module), (second, module)]
+
+
+def test_unknown_values_of_one_place_have_one_key_and_those_of_two_modules_have_two():
+    one, other = module_of("f(x)\n"), module_of("f(x)\n")
+    call = one.tree.body[0].value
+    assert one.key(call) == one.key(call) != one.key(call.args[0])
+    assert one.key(call) != other.key(call)

@@ -1,6 +1,6 @@
 import ast
 
-from instep.check.execute.values import COUNT, Gate, Mod, Thing, Tick, Unknown, unify
+from instep.check.execute.values import COUNT, Gate, Mod, Ref, Thing, Tick, Unknown, unify
 
 
 def test_a_thing_is_shown_by_its_name():
@@ -45,3 +45,10 @@ def test_a_gate_that_is_turned_hangs_on_the_same_count():
 def test_counters_are_numbers():
     assert Mod(3) + Tick(1) == 4
     assert ast.literal_eval(repr(Tick(2))) == 2
+
+
+def test_what_a_reference_has_under_a_name_is_always_the_same():
+    torch = Ref("torch")
+    assert torch.member("optim").member("Adam").path == "torch.optim.Adam"
+    assert torch.member("optim") is torch.member("optim")
+    assert torch.member("optim") is not torch.member("nn")

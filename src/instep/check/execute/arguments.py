@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from instep.check.execute.definitions import Function
     from instep.check.execute.journal import Note
     from instep.check.execute.machine import Machine
-    from instep.check.execute.program import Scope
+    from instep.check.execute.program import Module, Scope
     from instep.check.execute.values import Thing, Value
 
 REST = "**"
@@ -59,23 +59,23 @@ class Call:
 
     def note(self, m: Machine, kind: str, **data: Any) -> Note:
         """Write down an event that the call causes."""
-        return m.note(kind, self.node, self.scope, **data)
+        return m.write(kind, self.node, self.scope.module, data)
 
 
 def given(m: Machine, node: ast.Call, scope: Scope) -> tuple[list[Value], dict[str, Value]]:
     """Evaluate the arguments of a call."""
     args: list[Value] = []
     for arg in node.args:
-        if isinstance(arg, ast.Starred):
-            inner = unify(m.ev(arg.value, scope))
-            if isinstance(inner, tuple):
-                args.extend(inner)
-            elif isinstance(inner, ListValue):
-                args.extend(inner.items)
-            else:
-                args.append(inner)
-        else:
+        if type(arg) is not ast.Starred:
             args.append(m.ev(arg, scope))
+            continue
+        inner = unify(m.ev(arg.value, scope))
+        if isinstance(inner, tuple):
+            args.extend(inner)
+        elif isinstance(inner, ListValue):
+            args.extend(inner.items)
+        else:
+            args.append(inner)
     kwargs: dict[str, Value] = {}
     for keyword in node.keywords:
         value = m.ev(keyword.value, scope)
@@ -97,8 +97,7 @@ def bind(
 ) -> None:
     """Give the parameters of a function their values, in the scope of its body."""
     spec = function.code.args
-    names = [arg.arg for arg in (*spec.posonlyargs, *spec.args)]
-    by_name = [arg.arg for arg in spec.kwonlyargs]
+    names, every, known, written = function.scope.module.read(_signature, function.code)
     values = inner.names
     if function.bound is not None:
         inner.self_value = function.bound
@@ -106,20 +105,32 @@ def bind(
     values.update(zip(names, args, strict=False))
     if spec.vararg is not None:
         values[spec.vararg.arg] = tuple(args[len(names) :])
-    known = {*names, *by_name}
-    values.update({name: value for name, value in kwargs.items() if name in known})
+    if kwargs:
+        values.update({name: value for name, value in kwargs.items() if name in known})
     if spec.kwarg is not None:
         rest = {name: value for name, value in kwargs.items() if name not in known}
         values[spec.kwarg.arg] = DictValue(rest, exact=REST not in rest)
-    missing = [name for name in (*names, *by_name) if name not in values]
-    defaults = _defaults(spec, names) if missing and REST not in kwargs else {}
-    for name in missing:
-        if name in defaults:
-            values[name] = m.ev(defaults[name], function.scope)
-        else:
-            values[name] = Unknown(f"{id(function.code)}:{name}", name)
+    if len(values) < len(every) or not known <= values.keys():
+        defaults = written if REST not in kwargs else {}
+        for name in [name for name in every if name not in values]:
+            if name in defaults:
+                values[name] = m.ev(defaults[name], function.scope)
+            else:
+                values[name] = Unknown(f"{id(function.code)}:{name}", name)
     # They came from outside, so they may outlive the iteration.
     inner.assigned.update(dict.fromkeys(values, -1))
+
+
+def _signature(
+    code: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, _module: Module
+) -> tuple[list[str], list[str], set[str], dict[str, ast.expr]]:
+    """Return the parameters that take arguments by position, all of them, in order and as a set,
+    and their defaults.
+    """
+    spec = code.args
+    names = [arg.arg for arg in (*spec.posonlyargs, *spec.args)]
+    every = [*names, *(arg.arg for arg in spec.kwonlyargs)]
+    return names, every, set(every), _defaults(spec, names)
 
 
 def _defaults(spec: ast.arguments, names: list[str]) -> dict[str, ast.expr]:

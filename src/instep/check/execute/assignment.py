@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from instep.check.execute import grads, tensors
 from instep.check.execute.definitions import Instance
@@ -12,6 +12,8 @@ from instep.check.execute.things import Grad, Net, Param, Parameters
 from instep.check.execute.values import DictValue, Gate, ListValue, Ref, Thing, Unknown, unify
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from instep.check.execute.machine import Machine
     from instep.check.execute.program import Scope
     from instep.check.execute.values import Value
@@ -19,23 +21,17 @@ if TYPE_CHECKING:
 
 def assign(m: Machine, target: ast.AST, value: Value, scope: Scope) -> None:
     """Bind a target to a value."""
-    if isinstance(target, ast.Name):
-        _bind_name(m, target, value, scope)
-    elif isinstance(target, ast.Attribute):
-        _bind_attribute(m, target, value, scope)
-    elif isinstance(target, ast.Tuple | ast.List):
-        _unpack(m, target, value, scope)
-    elif isinstance(target, ast.Subscript):
-        _bind_item(m, target, value, scope)
-    elif isinstance(target, ast.Starred):
-        assign(m, target.value, value, scope)
+    bind = _BIND.get(type(target))
+    if bind is not None:
+        bind(m, target, value, scope)
 
 
 def step_to(m: Machine, target: ast.AST, value: Value, scope: Scope) -> None:
     """Bind the variable of a loop to what comes next; that takes nobody's place."""
     before = len(m.notes)
     assign(m, target, value, scope)
-    m.notes[before:] = [note for note in m.notes[before:] if note.kind != "rebound"]
+    if len(m.notes) > before:
+        m.notes[before:] = [note for note in m.notes[before:] if note.kind != "rebound"]
 
 
 def is_building(m: Machine) -> bool:
@@ -48,8 +44,9 @@ def _name_it(value: Value, spelled: str) -> None:
     if isinstance(value, Thing):
         if not value.known_as:
             value.known_as = spelled
-        if isinstance(value, Unknown) and value.made is not None and not value.made.known_as:
-            value.made.known_as = spelled
+        made = value.made if type(value) is Unknown else None
+        if made is not None and not made.known_as:
+            made.known_as = spelled
 
 
 def _bound(m: Machine, name: str, old: Value, value: Value, scope: Scope) -> None:
@@ -67,12 +64,17 @@ def _has_graph(value: Value) -> bool:
 def _bind_name(m: Machine, target: ast.Name, value: Value, scope: Scope) -> None:
     name = target.id
     owner = scope.elsewhere.get(name, scope) if scope.elsewhere else scope
-    if isinstance(value, Net):
-        _replaced(m, target, name, owner.names.get(name), value, scope=scope)
     old = owner.names.get(name)
-    _emptied(m, old, value)
     owner.names[name] = value
-    _bound(m, name, old, value, owner)
+    if old is None:
+        owner.assigned[name] = m.serial
+    else:
+        kind = type(value)
+        if kind is Net:
+            _replaced(m, target, name, old, value, scope=scope)
+        elif kind is ListValue:
+            _emptied(m, old, value)
+        _bound(m, name, old, value, owner)
     _name_it(value, name)
 
 
@@ -164,6 +166,10 @@ def _bind_item(m: Machine, target: ast.Subscript, value: Value, scope: Scope) ->
         owner.attrs[f"[{at!r}]"] = value
 
 
+def _bind_starred(m: Machine, target: ast.Starred, value: Value, scope: Scope) -> None:
+    assign(m, target.value, value, scope)
+
+
 def _unpack(m: Machine, target: ast.Tuple | ast.List, value: Value, scope: Scope) -> None:
     whole = value
     value = unify(value)
@@ -171,17 +177,35 @@ def _unpack(m: Machine, target: ast.Tuple | ast.List, value: Value, scope: Scope
         value = tuple(value.items)
     if isinstance(value, Parameters) and value.named:
         value = None
-    starred = any(isinstance(part, ast.Starred) for part in target.elts)
-    if isinstance(value, tuple) and len(value) == len(target.elts) and not starred:
-        for part, inner in zip(target.elts, value, strict=True):
+    parts = target.elts
+    if isinstance(value, tuple) and len(value) == len(parts) and not _is_starred(parts):
+        for part, inner in zip(parts, value, strict=True):
             assign(m, part, inner, scope)
         return
-    for index, part in enumerate(target.elts):
-        if isinstance(value, Tensor):
-            made = tensors.derive(m, target, [value], scope)
+    if isinstance(value, Tensor):
+        for part in parts:
+            assign(m, part, tensors.derive(m, target, [value], scope), scope)
+        return
+    key, drawn = f"{id(whole)}", None
+    if isinstance(whole, Unknown):
+        key, drawn = whole.key, whole.drawn
+    for index, part in enumerate(parts):
+        if isinstance(part, ast.Name):
+            spelled = part.id
         else:
-            is_name = isinstance(part, ast.Name | ast.Attribute)
-            spelled = scope.module.spelled(part) if is_name else ""
-            key = whole.key if isinstance(whole, Unknown) else f"{id(whole)}"
-            made = Unknown(f"{key}[{index}]", spelled, getattr(whole, "drawn", None))
-        assign(m, part, made, scope)
+            spelled = scope.module.spelled(part) if isinstance(part, ast.Attribute) else ""
+        assign(m, part, Unknown(f"{key}[{index}]", spelled, drawn), scope)
+
+
+def _is_starred(parts: list[ast.expr]) -> bool:
+    return any(isinstance(part, ast.Starred) for part in parts)
+
+
+_BIND: dict[type[ast.AST], Callable[[Machine, Any, Value, Scope], None]] = {
+    ast.Attribute: _bind_attribute,
+    ast.List: _unpack,
+    ast.Name: _bind_name,
+    ast.Starred: _bind_starred,
+    ast.Subscript: _bind_item,
+    ast.Tuple: _unpack,
+}

@@ -27,11 +27,11 @@ def get(m: Machine, node: ast.AST, value: Value, name: str, scope: Scope) -> Val
     """Return an attribute."""
     value = unify(value)
     found: Value
+    if type(value) is Ref:  # most of all: torch and its parts
+        return value.member(name)
     match value:
         case Unknown():
             found = _unknown(m, node, value, name, scope)
-        case Ref():
-            found = Ref(f"{value.path}.{name}")
         case Net(kind="Parameter") if name in {"grad", "data"}:
             found = _of_parameter(m, node, Param(frozenset({value})), name, scope)
         case Instance() | Net() | Super() | Class():

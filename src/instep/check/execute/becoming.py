@@ -34,13 +34,18 @@ _MAKES = ("get_", "build_", "create_", "make_", "load_", "save_", "init")
 """How functions begin that make a model, and are none."""
 _SAME = frozenset({"items", "values", "keys", "copy", "to", "cuda", "float", "long", "int"})
 _COUNTED = frozenset({"sum", "numel", "ne", "size"})
+_SHOWING = frozenset(
+    {"backward", "zero_grad", "scale", "unscale_", "update", "step", "parameters",
+     "named_parameters", "no_sync", "train", "eval", "get_last_lr"}
+)  # fmt: skip
+"""Methods that only things of some roles have."""
 _NO_USES: frozenset[str] = frozenset()
 
 
 def become(m: Machine, value: Unknown, call: Call) -> Thing | None:
     """Decide what an unknown receiver is, from the method and from how its name is used."""
     short = roles.last(value.known_as)
-    made = _shown(m, value, short, call)
+    made = _shown(m, value, short, call) if call.name in _SHOWING else None
     if made is None and accelerate.is_accelerator(short, call.name):
         steps = Unknown(f"{value.key}:accumulation", "accumulation_steps")
         made = Accelerator(value.known_as, accelerate.kind_of(short), steps)

@@ -38,8 +38,7 @@ def _exits(body: Sequence[ast.stmt]) -> bool:
 def if_(m: Machine, node: ast.If, scope: Scope) -> int | None:
     """Execute an `if`."""
     scan = scope.module.scan
-    guards = (_leaves(node.body) or _exits(node.body)) and not _leaves(node.orelse)
-    guards = (guards and not _chooses(node, scope.module)) or _gives_up(node, scope.module)
+    guards = scope.module.read(_guards, node)
     hot = scan.any_hot(node.body) or scan.any_hot(node.orelse)
     matters = hot or guards
     m.ask(matters=matters, counting=matters and _resets(node, scope.module))
@@ -64,6 +63,14 @@ def if_(m: Machine, node: ast.If, scope: Scope) -> int | None:
         return m.run(body, scope)
     finally:
         m.gates.pop()
+
+
+def _guards(node: ast.If, module: Module) -> bool:
+    """Say whether a branch is there to leave: what stands behind it is what usually happens."""
+    leaves = (_leaves(node.body) or _exits(node.body)) and not _leaves(node.orelse)
+    # Asked of the first of several branches before it is asked of the others.
+    chooses = _chooses(node, module)
+    return (leaves and not chooses) or _gives_up(node, module)
 
 
 def _chooses(node: ast.If, module: Module) -> bool:

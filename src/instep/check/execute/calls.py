@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from instep.check.execute import attributes, functions, methods, models, objects, opaque, outside
+from instep.check.execute import attributes, functions, methods, models, opaque, outside
 from instep.check.execute.arguments import Call, given
 from instep.check.execute.definitions import Class, Function, Instance, Super
 from instep.check.execute.things import Net
 from instep.check.execute.values import Method, Native, Ref, Thing, Unknown, unify
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from instep.check.execute.machine import Machine
     from instep.check.execute.program import Scope
     from instep.check.execute.values import Value
+
+_DEFINED = frozenset({Class, Instance, Super})
+_METHOD = object()
+"""What is called is a method of something that is not the project's."""
+CALLED: dict[type, Callable[[Machine, Any, Call], Value]] = {}
+"""What follows the call of a kind of value. Filled by `tables`."""
 
 
 def evaluate(m: Machine, node: ast.Call, scope: Scope) -> Value:
     """Evaluate a call."""
     func = node.func
-    if isinstance(func, ast.Attribute):
-        name = func.attr
-        callee = _callee(m, func, m.ev(func.value, scope), scope)
-    else:
-        name = func.id if isinstance(func, ast.Name) else ""
-        callee = m.ev(func, scope)
+    if type(func) is ast.Attribute:
+        receiver = m.ev(func.value, scope)
+        callee = _callee(m, func, receiver, scope)
+        args, kwargs = given(m, node, scope)
+        made = Call(node, scope, func.attr, args, kwargs)
+        return methods.method(m, receiver, made) if callee is _METHOD else call(m, callee, made)
+    name = func.id if isinstance(func, ast.Name) else ""
+    callee = m.ev(func, scope)
     args, kwargs = given(m, node, scope)
     return call(m, callee, Call(node, scope, name, args, kwargs))
 
@@ -34,19 +44,19 @@ def _callee(m: Machine, func: ast.Attribute, receiver: Value, scope: Scope) -> V
     """Return what `receiver.name(...)` calls."""
     name = func.attr
     known = unify(receiver)
-    if isinstance(known, Ref):
-        return Ref(f"{known.path}.{name}")
-    if isinstance(known, Net):
+    kind = type(known)
+    if kind is Ref:
+        return known.member(name)
+    if kind is Net:
         if _is_own(known, name, scope):
             return attributes.member(m, func, known, name, scope)
-        return Method(known, name)
-    if isinstance(known, Instance | Super | Class):
+    elif kind in _DEFINED:
         return attributes.get(m, func, known, name, scope)
-    if isinstance(known, Unknown) and name in known.attrs:
+    elif kind is Unknown and name in known.attrs:
         stored = known.attrs[name]
         if not isinstance(stored, Unknown):
             return stored
-    return Method(receiver, name)
+    return _METHOD
 
 
 def _is_own(net: Net, name: str, scope: Scope) -> bool:
@@ -62,28 +72,32 @@ def _is_own(net: Net, name: str, scope: Scope) -> bool:
 def call(m: Machine, callee: Value, call: Call) -> Value:
     """Call a value."""
     callee = unify(callee)
-    result: Value
-    match callee:
-        case Function():
-            result = functions.invoke(m, callee, call)
-        case Method():
-            call.name = callee.name
-            result = methods.method(m, callee.receiver, call)
-        case Ref():
-            result = outside.call(m, callee.path, call)
-        case Native():
-            result = callee.call(m, call)
-        case Class():
-            result = objects.construct(m, callee, call)
-        case Instance():
-            own = attributes.find_member(callee, "__call__")
-            if isinstance(own, Function):
-                own = functions.bind(m, call.node, own, callee, call.scope)
-                result = functions.invoke(m, own, call)
-            else:
-                result = opaque.unknown_call(m, str(callee.known_as), call)
-        case Thing():
-            result = methods.called(m, callee, call)
-        case _:
-            result = opaque.unknown_call(m, "", call)
-    return result
+    handler = CALLED.get(type(callee))
+    if handler is not None:
+        return handler(m, callee, call)
+    return opaque.unknown_call(m, str(callee.known_as) if isinstance(callee, Thing) else "", call)
+
+
+def method(m: Machine, callee: Method, call: Call) -> Value:
+    """Call a method that was taken from its object before."""
+    call.name = callee.name
+    return methods.method(m, callee.receiver, call)
+
+
+def reference(m: Machine, callee: Ref, call: Call) -> Value:
+    """Call something that is not the project's."""
+    return outside.call(m, callee.path, call)
+
+
+def native(m: Machine, callee: Native, call: Call) -> Value:
+    """Call a function that the executor supplies."""
+    return callee.call(m, call)
+
+
+def instance(m: Machine, callee: Instance, call: Call) -> Value:
+    """Call an object of a class of the project."""
+    own = attributes.find_member(callee, "__call__")
+    if not isinstance(own, Function):
+        return opaque.unknown_call(m, str(callee.known_as), call)
+    own = functions.bind(m, call.node, own, callee, call.scope)
+    return functions.invoke(m, own, call)

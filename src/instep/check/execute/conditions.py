@@ -8,19 +8,23 @@ from typing import TYPE_CHECKING
 from instep.check.execute.decisions import Undecided
 from instep.check.execute.lengths import MOST_EVERY
 from instep.check.execute.machine import RestartError, truth
-from instep.check.execute.values import Gate, Mod
+from instep.check.execute.tensors import Tensor
+from instep.check.execute.values import Gate, Mod, unify
 
 if TYPE_CHECKING:
     from instep.check.execute.machine import Machine
     from instep.check.execute.program import Scope
 
+_DRAWS = frozenset({"get", "next", "pop", "popleft", "popitem", "random", "rand", "recv"})
+"""What gives something else each time."""
+
 
 def test(m: Machine, node: ast.expr, scope: Scope, *, prefer: bool, worth: bool) -> bool:
     """Return whether a condition holds; `prefer` where that cannot be known."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return not test(m, node.operand, scope, prefer=not prefer, worth=worth)
     if isinstance(node, ast.BoolOp):
         return _connected(m, node, scope, prefer=prefer, worth=worth)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return not test(m, node.operand, scope, prefer=not prefer, worth=worth)
     found = _truth(m, node, scope)
     if isinstance(found, Undecided):
         return m.decisions.decide(found, prefer=prefer, worth=worth)
@@ -29,14 +33,31 @@ def test(m: Machine, node: ast.expr, scope: Scope, *, prefer: bool, worth: bool)
 
 def _truth(m: Machine, node: ast.expr, scope: Scope) -> bool | Undecided:
     value = m.ev(node, scope)
-    if isinstance(value, Gate | Mod):
+    if isinstance(value, (Gate, Mod)):
         m.seen_gate = (value.every, value.literal)
         if m.gate_matters and value.every <= MOST_EVERY and m.hang(value.every):
             raise RestartError
     found = truth(value)
     if isinstance(found, Undecided):
         m.hung = True
+        if type(node) is ast.Call and _is_question(m, node, scope):
+            found = Undecided(f"{id(scope.module)}:{scope.module.spelled(node)}")
     return found
+
+
+def _is_question(m: Machine, node: ast.Call, scope: Scope) -> bool:
+    """Say whether a call is a question that has the same answer wherever it is asked:
+    `encoder.is_frozen()`, but not what draws, nor what is asked of a tensor.
+    """
+    func = node.func
+    if node.args or node.keywords or not isinstance(func, ast.Attribute | ast.Name):
+        return False
+    if isinstance(func, ast.Name):
+        return func.id not in _DRAWS
+    of = func.value
+    if func.attr in _DRAWS or not isinstance(of, ast.Attribute | ast.Name):
+        return False
+    return not (isinstance(of, ast.Name) and isinstance(unify(m.lookup(of.id, scope)), Tensor))
 
 
 def _connected(m: Machine, node: ast.BoolOp, scope: Scope, *, prefer: bool, worth: bool) -> bool:

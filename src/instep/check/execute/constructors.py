@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from instep.check.execute import layers, losses, numbers, roles, schedules, tensors
@@ -29,23 +30,36 @@ _DISTRIBUTED = {
 }
 
 
-def by_name(path: str, call: Call) -> Thing | None:
-    """Return the thing that a constructor makes; None if its name says nothing."""
-    name = call.name
+@lru_cache(maxsize=4096)
+def role_of(path: str) -> str | None:
+    """Return the role of what a constructor makes; None if its name says nothing.
+
+    >>> role_of("torch.optim.Adam"), role_of("torch.cat")
+    ('optimizer', None)
+    """
+    package, _, name = path.rpartition(".")
+    is_class = name[:1].isupper()
     if name in roles.LOADER_CLASS:
+        return "loader"
+    if name in roles.SCHEDULER_CLASS or (is_class and package in roles.SCHEDULER_MODULE):
+        return "scheduler"
+    if name in roles.OPTIMIZER_CLASS:
+        return "optimizer"
+    return "criterion" if is_class and name in roles.CRITERION_CLASS else None
+
+
+def by_role(role: str, path: str, call: Call) -> Thing | None:
+    """Return the thing that a constructor makes; None if its arguments do not fit."""
+    if role == "loader":
         loader = Loader(None)
         size = call.get(1, "batch_size")
         loader.batch = size if isinstance(size, int) else None
         return loader
-    if name in roles.SCHEDULER_CLASS or (
-        name[:1].isupper() and path.rpartition(".")[0] in roles.SCHEDULER_MODULE
-    ):
+    if role == "scheduler":
         return _scheduler(path, call)
-    if name in roles.OPTIMIZER_CLASS:
+    if role == "optimizer":
         return _optimizer(path, call)
-    if name[:1].isupper() and name in roles.CRITERION_CLASS:
-        return losses.criterion(name, call.kwargs, of_torch=path.startswith("torch."))
-    return None
+    return losses.criterion(call.name, call.kwargs, of_torch=path.startswith("torch."))
 
 
 def _scheduler(path: str, call: Call) -> Scheduler | None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import ast
 
     from instep.check.execute.decisions import Assumption
+    from instep.check.execute.journal import Note
     from instep.check.execute.program import Module, Project
     from instep.check.execute.starting import Entry
     from instep.trace import Event, Place
@@ -134,7 +135,8 @@ class Runner:
         self.run.problems.append((f"`{entry.name}` {why} to follow", node))
 
     def _finish(self, m: Machine, entry: Entry, forced: dict[str, bool]) -> None:
-        if not any(note.kind == "opaque" and note.data["values"] is None for note in m.notes):
+        kinds = {note.kind for note in m.notes}
+        if "opaque" not in kinds or not any(map(_is_blind, m.notes)):
             self.covered |= m.covered  # beside something unknown it is better judged by itself
         if m.summed:
             self.needed.update(
@@ -142,13 +144,18 @@ class Runner:
                 for note in m.notes
                 if note.kind == "kept" and goes_back(m, note.data["tensor"], note.data["into"])
             )
-        if any(note.kind in _SHOWN for note in m.notes):
+        if not _SHOWN.isdisjoint(kinds):
             trace = Settler(m).trace()
             assumptions = list(m.decisions.assumed.values())
             self.run.paths.append(Path(trace, assumptions, forced, entry.name))
         self.run.problems.extend(
             (reason, node) for reason, (node, module) in m.problems.items() if module is self.module
         )
+
+
+def _is_blind(note: Note) -> bool:
+    """Say whether something unknown has happened that may concern everything."""
+    return note.kind == "opaque" and note.data["values"] is None
 
 
 def _flips(cost: int) -> int:

@@ -64,11 +64,12 @@ def _elements(m: Machine, nodes: list[ast.expr], scope: Scope) -> tuple[list[Val
     for node in nodes:
         if isinstance(node, ast.Starred):
             inner = unify(m.ev(node.value, scope))
-            if isinstance(inner, tuple):
-                items.extend(inner)
-            elif isinstance(inner, ListValue):
-                items.extend(inner.items)
-                exact = exact and inner.exact
+            if isinstance(inner, tuple | ListValue):
+                known = isinstance(inner, tuple) or inner.exact
+                held = inner if isinstance(inner, tuple) else inner.items
+                room = max(0, numbers.MOST_ITEMS - len(items))
+                items.extend(held[:room])
+                exact = exact and known and len(held) <= room
             else:
                 items.append(inner)
                 exact = isinstance(inner, Parameters)

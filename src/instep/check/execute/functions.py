@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from instep.check.execute.journal import Note
     from instep.check.execute.machine import Machine
+    from instep.check.execute.program import Module
     from instep.check.execute.values import Value
 
 MOST_DEPTH = 14
@@ -36,7 +37,7 @@ def bound_to(function: Function, value: Value) -> Function:
 
 def bind(m: Machine, node: ast.AST, function: Function, value: Value, scope: Scope) -> Any:
     """Return a method of an object, or the value of its property."""
-    marks = decorators(function.code)
+    marks = function.scope.module.read(_marks, function.code)
     receiver = value.of if isinstance(value, Super) else value
     if "staticmethod" in marks:
         return function
@@ -48,6 +49,10 @@ def bind(m: Machine, node: ast.AST, function: Function, value: Value, scope: Sco
     if not marks.isdisjoint({"property", "cached_property"}) and not isinstance(value, Super):
         return invoke(m, bound, Call(node, scope))
     return bound
+
+
+def _marks(code: ast.AST, _module: Module) -> set[str]:
+    return decorators(code)
 
 
 def invoke(m: Machine, function: Function, call: Call) -> Value:
@@ -135,11 +140,11 @@ def _stop(m: Machine, function: Function, call: Call) -> Value:
     scan = function.scope.module.scan
     if code in scan.generators:
         return _generator(m, function, call)
-    if "singledispatch" in decorators(code):
+    if "singledispatch" in function.scope.module.read(_marks, code):
         call.note(m, "opaque", what=str(function.known_as), values=None)
         m.problem(f"`{function.known_as}` has several forms", call)
         return call.unknown(m)
-    if m.loops and not isinstance(code, ast.Lambda) and _is_abstract(code):
+    if m.loops and _is_left_open(code, function.scope.module):
         # A subclass that is not here says what it does.
         call.note(m, "opaque", what=str(function.known_as), values=None)
         m.problem(f"`{function.known_as}` is left to a subclass", call)
@@ -152,7 +157,11 @@ def _stop(m: Machine, function: Function, call: Call) -> Value:
     return None
 
 
-def _is_abstract(code: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+def _is_left_open(code: ast.AST, module: Module) -> bool:
+    return module.read(_is_abstract, code)
+
+
+def _is_abstract(code: ast.FunctionDef | ast.AsyncFunctionDef, _module: Module) -> bool:
     """Say whether a function is a hook that does nothing but refuse."""
     last = code.body[-1]
     if not code.name.lstrip("_").startswith(_HOOKS) and "hook" not in code.name:

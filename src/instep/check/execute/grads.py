@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from instep.check.execute import numbers, tensors
-from instep.check.execute.things import Grad, Optimizer, Param
+from instep.check.execute.things import Grad, Net, Optimizer, Param
 from instep.check.execute.values import Unknown
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from instep.check.execute.program import Scope
     from instep.check.execute.values import Thing, Value
 
+MOVES = frozenset({"add_", "sub_", "copy_"})
 _CHANGES = frozenset({"add_", "sub_", "copy_", "sign_", "normal_", "addcmul_", "nan_to_num_"})
 
 
@@ -34,6 +35,19 @@ def assign(m: Machine, target: ast.Attribute, param: Param, value: Value, scope:
     elif target.attr == "requires_grad" and param.nets is not None:
         for net in param.nets:
             net.frozen = value is False and param.complete
+
+
+def is_moved(m: Machine, value: Value) -> bool:
+    """Say whether writing to a value in place moves parameters that stand alone; whoever does has
+    no need of an optimizer for them.
+    """
+    nets = [*(value.nets or ())] if isinstance(value, Param) else [value]
+    alone = [net for net in nets if isinstance(net, Net) and net.kind == "Parameter"]
+    if not alone or not (m.no_grad or isinstance(value, Param)):
+        return False
+    for net in alone:
+        net.trainable = None
+    return True
 
 
 def touch(m: Machine, node: ast.AST, value: Thing, scope: Scope) -> None:

@@ -8,7 +8,7 @@ from instep.check.execute.things import Net, Optimizer, Scaler, Scheduler
 from instep.trace import Created
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from instep.check.execute.journal import Loop
     from instep.check.execute.tensors import Tensor
@@ -23,6 +23,7 @@ class Ids:
         self.created: dict[str, Created] = {}
         self._is_held = is_held  # by an optimizer of the path
         self._ids: dict[object, str] = {}
+        self._of_all: dict[frozenset[Net], tuple[str, ...]] = {}
         self._taken: set[str] = set()
 
     def known(self, thing: Thing) -> str | None:
@@ -37,10 +38,13 @@ class Ids:
             self._create(found, thing)
         return found
 
-    def of_all(self, nets: Iterable[Net]) -> tuple[str, ...]:
+    def of_all(self, nets: frozenset[Net]) -> tuple[str, ...]:
         """Return the ids of some models, in an order that is always the same."""
-        ordered = sorted(nets, key=lambda net: (str(net.known_as), net.serial))
-        return tuple(self.of(net) for net in ordered)
+        found = self._of_all.get(nets)
+        if found is None:
+            ordered = sorted(nets, key=lambda net: (str(net.known_as), net.serial))
+            found = self._of_all[nets] = tuple(self.of(net) for net in ordered)
+        return found
 
     def _name(self, thing: object, base: str) -> str:
         base = base.replace("#", "")

@@ -45,6 +45,7 @@ class Source:
     origin: Thing | None = None
     endless: bool = False
     strided: bool = False  # a range that goes in steps: something is cut into pieces
+    cycled: tuple[Value, ...] = ()  # what is gone through again and again beside the rest
 
 
 def source_of(m: Machine, node: ast.AST, value: Value, scope: Scope) -> Source:
@@ -55,10 +56,10 @@ def source_of(m: Machine, node: ast.AST, value: Value, scope: Scope) -> Source:
         return _iterated(m, node, value, scope)
     if isinstance(value, Range):
         return _ranged(value)
-    if isinstance(value, Parameters | Param):
+    if isinstance(value, (Parameters, Param)):
         every = comprehensions.any_element(m, node, value, scope)
         return Source("params", lambda _: every, 1)
-    if isinstance(value, tuple | ListValue | DictValue):
+    if isinstance(value, (tuple, ListValue, DictValue)):
         found = _contained(value)
         if found is not None:
             return found
@@ -100,7 +101,7 @@ def _spelled(node: ast.AST, scope: Scope) -> str:
 
 
 def _batch(m: Machine, node: ast.AST, origin: Thing | None, scope: Scope) -> Unknown:
-    drawn = getattr(origin, "drawn", None) or origin
+    drawn = (origin.drawn or origin) if isinstance(origin, Unknown) else origin
     made = m.unknown(node, scope, "batch", drawn=drawn)
     if origin is not None and UNEVEN in origin.attrs:
         made.attrs[UNEVEN] = True
@@ -109,7 +110,11 @@ def _batch(m: Machine, node: ast.AST, origin: Thing | None, scope: Scope) -> Unk
 
 def _iterated(m: Machine, node: ast.AST, value: Iterator, scope: Scope) -> Source:
     if value.shape == "zip":
-        return _zipped([source_of(m, node, part, scope) for part in value.of])
+        made = _zipped([source_of(m, node, part, scope) for part in value.of])
+        made.cycled = tuple(
+            part.of for part in value.of if isinstance(part, Iterator) and part.infinite
+        )
+        return made
     inner = source_of(m, node, value.of, scope)
     if value.limit is not None:
         inner.length, inner.literal, inner.bound = value.limit, True, None

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import ast
 
     from instep.check.execute.program import Module
-    from instep.check.execute.values import Thing
+    from instep.check.execute.values import Thing, Value
 
 
 @dataclass(eq=False)
@@ -30,6 +30,7 @@ class Loop:
     moduli: set[int] = field(default_factory=set)
     guard: tuple[int, bool] | None = None  # a gate that leaves the iteration was passed
     unsure: bool = False  # a gate's counter is not known
+    cycled: tuple[Value, ...] = ()  # what it goes through again and again beside the batches
     limited: bool = False  # a count that runs on may end it before its loader does
     start: int = 0  # iterations that had begun when it was entered
     text: str = ""
@@ -45,6 +46,10 @@ class Loop:
         if self.feeder() is not None:
             return False
         return self.steps > 0
+
+    def runs_once(self) -> bool:
+        """Say whether the source says that it has one iteration."""
+        return self.literal and self.length == 1
 
     def is_repeated(self) -> bool:
         """Say whether a loop around it, over epochs, may run it again."""

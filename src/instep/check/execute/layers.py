@@ -6,27 +6,35 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from instep.check.execute.definitions import Class
 from instep.check.execute.roles import last
+from instep.check.execute.values import Ref
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from instep.check.execute.definitions import Class
-    from instep.check.execute.program import Module
+    from instep.check.execute.program import Module, Scope
     from instep.check.execute.things import Net
 
 _BATCHNORM = re.compile(r"\b(BatchNorm[123]d|SyncBatchNorm|BatchNorm)\b")
 MODELESS = frozenset(
     {"Linear", "Conv1d", "Conv2d", "Conv3d", "ReLU", "GELU", "Tanh", "Sigmoid", "Softmax", "SiLU",
      "LeakyReLU", "Flatten", "MaxPool1d", "MaxPool2d", "AvgPool2d", "AdaptiveAvgPool2d", "Identity",
-     "Embedding", "LayerNorm", "GroupNorm", "Softplus", "ELU", "LogSoftmax", "Unflatten"}
+     "Embedding", "LayerNorm", "GroupNorm", "Softplus", "ELU", "LogSoftmax", "Unflatten",
+     "LSTMCell", "GRUCell", "RNNCell"}
 )  # fmt: skip
 """Layers that do the same in train and in eval mode."""
+_HOLDERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "Parameter"})
+_RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
+"""Layers that have a mode only where they are given a rate of dropout: by name, or as the sixth."""
 _MODES = re.compile(
-    r"[Dd]rop|BatchNorm|InstanceNorm|SyncB|pretrained|resnet|models\.|timm|LSTM|GRU|Transformer"
-    r"|Attention|\.train\(|self\.training|from_config|hub\.load"
+    r"[Dd]rop|BatchNorm|InstanceNorm|SyncB|pretrained|resnet|models\.|timm|\.train\("
+    r"|self\.training|from_config|hub\.load"
 )
-_MADE = re.compile(r"\b([A-Z]\w*)\(")
+_SPOKEN = re.compile(r"[A-Z]\w*(LSTM|GRU|Transformer|Attention)|LSTM|GRU|Transformer|Attention")
+"""Names of layers that may have a mode, wherever they are mentioned."""
+_BEFORE_DROPOUT = 5  # arguments that a recurrent layer takes before it
+_EVALUATED = ("transformers.", "pytorch_transformers.")
 _TRAINABLE = re.compile(
     r"\b(Linear|Conv[123]d|ConvTranspose[123]d|Embedding|LSTM|GRU|RNN|Transformer\w*|Parameter"
     r"|MultiheadAttention|resnet\w*|from_pretrained)\("
@@ -47,34 +55,97 @@ def is_modeless(cls: Class) -> bool:
     """Say whether a model surely does the same in train and in eval mode: nothing in its class is
     about modes, and all of its layers are known.
     """
+    known = cls.scope.module.modeless
+    if cls.code not in known:
+        known[cls.code] = False  # while it is asked: one that is made of itself
+        known[cls.code] = [last(name) for name in cls.outside()] == ["Module"] and all(
+            _is_made_of_modeless(base) for base in cls.mro()
+        )
+    return known[cls.code]
+
+
+def _is_made_of_modeless(cls: Class) -> bool:
     text = cls.scope.module.text(cls.code)
-    if [last(name) for name in cls.outside()] != ["Module"] or _MODES.search(text):
+    if _MODES.search(text):
         return False
-    made = {name for name in _MADE.findall(text) if name not in {cls.known_as, "Sequential"}}
-    return made <= MODELESS
+    called = [part for part in ast.walk(cls.code) if isinstance(part, ast.Call)]
+    made = {name for name in map(_called, called) if name[:1].isupper()}
+    for name in made.union(_spoken(cls.code)) - MODELESS - _HOLDERS - {cls.known_as}:
+        if name in _RECURRENT:
+            if any(_called(call) == name and _may_drop(call) for call in called):
+                return False
+        elif not _is_modeless_class(cls.scope, name):
+            return False
+    return True
+
+
+def _spoken(code: ast.AST) -> Iterator[str]:
+    for part in ast.walk(code):
+        name = getattr(part, "attr", None) or getattr(part, "id", None)
+        if isinstance(name, str) and _SPOKEN.match(name):
+            yield name
+
+
+def _may_drop(call: ast.Call) -> bool:
+    given = len(call.args) > _BEFORE_DROPOUT
+    return (
+        given
+        or any(isinstance(part, ast.Starred) for part in call.args)
+        or any(part.arg is None for part in call.keywords)
+    )
+
+
+def _is_modeless_class(scope: Scope | None, name: str) -> bool:
+    while scope is not None:
+        found = scope.names.get(name)
+        if found is not None:
+            return isinstance(found, Class) and is_modeless(found)
+        scope = scope.outer
+    return False
 
 
 def is_settled(cls: Class) -> bool:
     """Say whether all that a new model uses either has no mode or was taken over from a model that
-    had been put into eval mode.
+    had been put into eval mode, or comes in it.
     """
     initial, forward = (_method(cls, name) for name in ("__init__", "forward"))
-    if initial is None or forward is None or ".eval()" not in cls.scope.module.text(initial):
+    if initial is None or forward is None:
         return False
-    if [last(name) for name in cls.outside()] != ["Module"]:
+    module = cls.scope.module
+    text = module.text(initial)
+    if not (".eval()" in text or "from_pretrained(" in text):
+        return False
+    if [last(name) for name in cls.outside()] != ["Module"] or _MODES.search(module.text(forward)):
         return False
     settled, safe = _settled(initial), set[str]()
+    seen = bool(settled)
     for node in ast.walk(initial):
         match node:
             case ast.Assign(targets=[ast.Attribute(ast.Name("self"), name)], value=value):
                 known = isinstance(value, ast.Call) and _called(value) in MODELESS
-                (safe.add if known or _root(value) in settled else safe.discard)(name)
+                loaded = isinstance(value, ast.Call) and _comes_in_eval_mode(cls.scope, value)
+                seen = seen or loaded
+                is_safe = known or loaded or _root(value) in settled
+                (safe.add if is_safe else safe.discard)(name)
     used = {
         part.attr
         for part in ast.walk(forward)
         if isinstance(part, ast.Attribute) and getattr(part.value, "id", None) == "self"
     }
-    return bool(settled) and used <= safe and not _MODES.search(cls.scope.module.text(forward))
+    return seen and used <= safe
+
+
+def _comes_in_eval_mode(scope: Scope | None, call: ast.Call) -> bool:
+    """Say whether a call loads a model by the method of transformers that puts it into eval mode,
+    under whatever name the class goes.
+    """
+    if _called(call) != "from_pretrained":
+        return False
+    name = _root(call.func)
+    while scope is not None and name not in scope.names:
+        scope = scope.outer
+    found = scope.names[name] if scope is not None else None
+    return isinstance(found, Ref) and found.path.startswith(_EVALUATED)
 
 
 def _method(cls: Class, name: str) -> ast.FunctionDef | None:

@@ -35,7 +35,7 @@ def for_(m: Machine, node: ast.For, scope: Scope) -> int | None:
     if source.kind == "params" or not scope.module.scan.any_hot(node.body):
         return _once(m, node, source, scope)
     loop = enter(m, node, source.kind, source.origin)
-    loop.literal = source.literal
+    loop.literal, loop.cycled = source.literal, source.cycled
     loop.text = scope.module.spelled(node.iter)
     loop.name = scope.module.spelled(node.target)
     cut = source.strided and not _CARRIED.search(scope.module.text(node))
@@ -98,14 +98,15 @@ def _guess(m: Machine, node: ast.For, source: Source, loop: Loop, scope: Scope) 
     bound = source.bound
     if loop.kind != "range" or source.length is not None or not isinstance(bound, Unknown):
         return
+    element = source.element(0)
+    first = element if isinstance(element, int) else 0
     if _is_epoch(loop.name):
-        bound.count = EPOCHS
+        bound.count = EPOCHS + first
     elif scope.module.counts(node):
         bound.count = m.lengths.short()
     else:
         return
-    first = source.element(0)
-    source.length = bound.count - first if isinstance(first, int) else bound.count
+    source.length = bound.count - first
 
 
 def _is_epoch(name: str) -> bool:

@@ -41,7 +41,14 @@ def computed(m: Machine, node: ast.AST, made: Criterion, inputs: list[Value]) ->
     if found and not nets and not any(tensor.graph for tensor in found):
         result.graph = False
     result.reduction = made.reduction
-    result.ragged = True if any(UNEVEN in value.attrs for value in unknown) else made.ragged
-    result.coupled = True if made.coupled or any(tensor.coupled for tensor in found) else None
+    result.ragged = made.ragged
+    for value in unknown:
+        if UNEVEN in value.attrs:
+            result.ragged = True
+    for tensor in found:
+        if tensor.coupled:
+            result.coupled = True
+    if made.coupled:
+        result.coupled = True
     result.kind = made.kind
     return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from typing import TYPE_CHECKING, Any
 
 from instep.check.execute.decisions import Decisions, Undecided
@@ -11,7 +12,6 @@ from instep.check.execute.tensors import Tensor
 from instep.check.execute.values import DictValue, Gate, ListValue, Ref, Thing, Unknown, Value
 
 if TYPE_CHECKING:
-    import ast
     from collections.abc import Callable, Hashable, Sequence
 
     from instep.check.execute.arguments import Call
@@ -110,6 +110,9 @@ class Machine:
 
     def ev(self, node: ast.AST, scope: Scope) -> Value:
         """Evaluate an expression."""
+        if type(node) is ast.Name:  # every other one: it is not worth a call of its own
+            found = scope.names.get(node.id)
+            return found if found is not None else self.lookup(node.id, scope)
         return EVALUATE[type(node)](self, node, scope)
 
     def run(self, statements: Sequence[ast.stmt], scope: Scope) -> int | None:
@@ -129,8 +132,7 @@ class Machine:
         self, node: ast.AST, scope: Scope, name: str = "", drawn: Thing | None = None
     ) -> Unknown:
         """Return the unknown value of an expression."""
-        line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
-        return Unknown(f"{id(scope.module)}:{line}:{column}", name, drawn)
+        return Unknown(scope.module.key(node), name, drawn)
 
     def tensor(self, nets: frozenset[Net] | None, node: ast.AST | None) -> Tensor:
         """Return a new tensor that came from these models."""
@@ -171,7 +173,11 @@ class Machine:
 
     def note(self, kind: str, node: ast.AST, scope: Scope, **data: Any) -> Note:
         """Write down an event."""
-        note = Note(kind, node, scope.module, data)
+        return self.write(kind, node, scope.module, data)
+
+    def write(self, kind: str, node: ast.AST, module: Module, data: dict[str, Any]) -> Note:
+        """Write down an event whose data are put together already."""
+        note = Note(kind, node, module, data)
         self.notes.append(note)
         if kind == "step":
             for loop in self.loops:
@@ -220,6 +226,6 @@ def truth(value: Value) -> bool | Undecided:
         return Undecided(value.key)
     if isinstance(value, Tensor):
         return Undecided(f"tensor:{getattr(value.made_at, 'lineno', 0)}")
-    if isinstance(value, ListValue | DictValue) and not value.items:
+    if isinstance(value, (ListValue, DictValue)) and not value.items:
         return False if value.exact else Undecided(f"{type(value).__name__}:{id(value)}")
     return True

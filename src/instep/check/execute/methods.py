@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from instep.check.execute import becoming, lightning, losses, models, opaque, scalers
+from instep.check.execute import becoming, grads, lightning, losses, models, opaque, scalers
 from instep.check.execute.things import Accelerator, Criterion, Net, Param, Parameters, Scaler
 from instep.check.execute.values import Unknown
 
@@ -24,7 +24,7 @@ METHODS: dict[type[Thing], Handler] = {}
 
 def method(m: Machine, receiver: Value, call: Call) -> Value:
     """Call a method of something that is not the project's."""
-    if isinstance(receiver, Unknown):
+    if type(receiver) is Unknown:
         known = receiver.made or becoming.become(m, receiver, call)
         if known is None:
             return becoming.method(m, receiver, call)
@@ -35,25 +35,21 @@ def method(m: Machine, receiver: Value, call: Call) -> Value:
     return handler(m, receiver, call)
 
 
-def called(m: Machine, value: Thing, call: Call) -> Value:
-    """Call a thing itself."""
-    result: Value
-    match value:
-        case Unknown():
-            result = becoming.called(m, value, call)
-        case Net():
-            result = models.forward(m, value, call)
-        case Criterion():
-            result = losses.computed(m, call.node, value, call.inputs)
-        case Accelerator():
-            call.name = "__call__"
-            call.args, call.kwargs = call.inputs, {}
-            result = method(m, value, call)
-        case Scaler():
-            result = scalers.all_in_one(m, call)
-        case _:
-            result = opaque.unknown_call(m, str(value.known_as), call)
-    return result
+def call_criterion(m: Machine, value: Criterion, call: Call) -> Value:
+    """Call a loss function."""
+    return losses.computed(m, call.node, value, call.inputs)
+
+
+def call_accelerator(m: Machine, value: Accelerator, call: Call) -> Value:
+    """Call Accelerate's or Fabric's object, or DeepSpeed's engine."""
+    call.name = "__call__"
+    call.args, call.kwargs = call.inputs, {}
+    return method(m, value, call)
+
+
+def call_scaler(m: Machine, _value: Scaler, call: Call) -> Value:
+    """Call a scaler that goes backward and steps as well."""
+    return scalers.all_in_one(m, call)
 
 
 def of_criterion(m: Machine, value: Criterion, call: Call) -> Value:
@@ -73,6 +69,8 @@ def of_parameter(m: Machine, value: Param, call: Call) -> Value:
         return call.unknown(m)
     if call.name in {"detach", "clone"}:
         return call.unknown(m)
+    if call.name in grads.MOVES and grads.is_moved(m, value):
+        return value
     return opaque.unknown_call(m, call.name, call, [value, *call.inputs])
 
 

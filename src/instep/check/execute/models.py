@@ -8,6 +8,7 @@ from instep.check.execute import (
     attributes,
     factors,
     functions,
+    grads,
     layers,
     lightning,
     opaque,
@@ -99,7 +100,10 @@ def _through(m: Machine, node: ast.AST, value: Net, inputs: list[Value]) -> Tens
 
 def _mode(m: Machine, value: Net, call: Call) -> Value:
     chosen = call.get(0, "mode", default=True)
-    if call.name == "train" and not isinstance(chosen, bool | Gate):
+    own = attributes.find_member(value, "train") if value.cls is not None else None
+    # A `train` that trains is no switch, and `eval` is nothing but `train(False)`.
+    trains = isinstance(own, Function) and _trains(own)
+    if trains or (call.name == "train" and not isinstance(chosen, bool | Gate)):
         for part in value.inside():
             part.training, part.settled = None, False
         return value
@@ -177,6 +181,8 @@ def _resized(m: Machine, value: Net, call: Call) -> Value:
 def _other(m: Machine, value: Net, call: Call) -> Value:
     if call.name in lightning.METHODS:
         return lightning.method(m, value, call)
+    if call.name in grads.MOVES and grads.is_moved(m, value):
+        return value
     opaque.watch(m, call.name, call, call.inputs)
     return _through(m, call.node, value, call.inputs)
 

@@ -12,7 +12,17 @@ from instep.check.execute.lengths import MOST_EVERY
 from instep.check.execute.roles import Names
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Grad, Net, Parameters
-from instep.check.execute.values import ListValue, Mod, Thing, Tick, Unknown
+from instep.check.execute.values import (
+    LENGTH,
+    DictValue,
+    ListValue,
+    Mod,
+    Thing,
+    Tick,
+    Unknown,
+    key_of,
+    unify,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,17 +48,19 @@ _OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 _MOST_POWER = 64
 _MOST_INT = 1 << 64
+MOST_ITEMS = 256
+"""Elements and characters of what `+` puts together: doubled at each pass, they fill any memory."""
 
 
 def number(value: Value) -> int | float | None:
     """Return a value as a number if it is one, or is taken for one."""
-    if isinstance(value, Unknown):
+    if type(value) is Unknown:
         if value.count is not None:
             return value.count
         if value.made is None and value.known_as and value.known_as in COUNTS:
             return value.number()
         return None
-    return value if isinstance(value, int | float) else None
+    return value if isinstance(value, (int, float)) else None
 
 
 def key(value: Value) -> str:
@@ -59,7 +71,17 @@ def key(value: Value) -> str:
         return f"tensor:{getattr(value.made_at, 'lineno', 0)}"
     if isinstance(value, Thing):
         return f"{type(value).__name__}:{value.known_as}"
-    return repr(value)
+    if isinstance(value, tuple):
+        return f"tuple:{id(value)}" if _is_deep(value) else key_of(repr(value))
+    return key_of(repr(value)) if isinstance(value, str) else repr(value)
+
+
+def _is_deep(value: tuple[Value, ...]) -> bool:
+    """Say whether a tuple holds others that hold others: they may be the same a million times."""
+    return len(value) > MOST_ITEMS or any(
+        isinstance(part, tuple) and any(isinstance(inner, tuple) for inner in part)
+        for part in value
+    )
 
 
 def binary(
@@ -96,9 +118,11 @@ def _joined(left: Value, right: Value) -> Value:
         held = None if left.nets is None or right.nets is None else left.nets | right.nets
         return Parameters(held, complete=left.complete and right.complete)
     if isinstance(left, ListValue) and isinstance(right, ListValue):
-        return ListValue([*left.items, *right.items], exact=left.exact and right.exact)
+        items = [*left.items, *right.items]
+        exact = left.exact and right.exact and len(items) <= MOST_ITEMS
+        return ListValue(items[:MOST_ITEMS], exact=exact)
     same = type(left) is type(right) and isinstance(left, tuple | str)
-    return left + right if same else None
+    return left + right if same and len(left) + len(right) <= MOST_ITEMS else None
 
 
 def compute(kind: type[ast.operator], one: Any, two: Any) -> int | float | None:
@@ -147,12 +171,23 @@ def _modulo(m: Machine, node: ast.AST, left: Value, right: Value, scope: Scope) 
         for loop in m.loops:
             loop.unsure = True
     rest.every, rest.literal = divisor, not isinstance(right, Unknown)
+    for loop in m.loops:
+        # One turn through heads or tasks is a sum over them, and not a batch in pieces.
+        loop.unsure = loop.unsure or any(_is_length(right, of) for of in loop.cycled)
     return rest
 
 
+def _is_length(value: Value, of: Value) -> bool:
+    of = unify(of)
+    if isinstance(of, ListValue | DictValue) and of.exact:
+        of = tuple(of.items)
+    if isinstance(of, tuple):
+        return bool(value == len(of))
+    return isinstance(of, Thing) and value is not None and of.attrs.get(LENGTH) is value
+
+
 def _is_tensor(value: Value) -> bool:
-    if isinstance(value, Unknown):
+    kind = type(value)
+    if kind is Unknown:
         return isinstance(value.made, Tensor)
-    return isinstance(value, Tensor | Grad) or (
-        isinstance(value, Net) and value.kind == "Parameter"
-    )
+    return kind is Tensor or kind is Grad or (kind is Net and value.kind == "Parameter")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from instep.check.execute import attributes, constructors, functions, layers
+from instep.check.execute import attributes, constructors, functions, layers, tensors
 from instep.check.execute.definitions import Class, Function, Instance, Super
 from instep.check.execute.roles import OPTIMIZER_CLASS, is_module_base, last
 from instep.check.execute.things import Net, Optimizer
@@ -59,7 +59,9 @@ def blank(cls: Class, inputs: Iterable[Value] = ()) -> Thing:
         net = Net(None, str(cls.known_as))
         net.cls, net.written, net.training = cls, True, True
         net.batchnorm, net.trainable = layers.of_class(cls)
-        net.modeless = not net.batchnorm and layers.is_modeless(cls)
+        given = tensors.made_of(inputs)[1]
+        modeless = not net.batchnorm and all(part.modeless for part in given)
+        net.modeless = modeless and layers.is_modeless(cls)
         net.settled = layers.is_settled(cls)
         return net
     if any(last(name) in OPTIMIZER_CLASS for name in outside):

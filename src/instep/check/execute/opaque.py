@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from instep.check.execute.machine import Machine
     from instep.check.execute.values import Value
 
-_HARMLESS = frozenset({"zeros", "zeros_like", "new_zeros", "count_nonzero", "nonzero", "zero_"})
+_HARMLESS = frozenset(
+    {"zeros", "zeros_like", "new_zeros", "count_nonzero", "nonzero", "flatnonzero", "zero_",
+     "is_local_process_zero", "is_world_process_zero"}
+)  # fmt: skip
 _MOST = 60
 """Values that are looked into: lists can hold themselves."""
 
@@ -26,15 +29,14 @@ def unknown_call(m: Machine, name: str, call: Call, inputs: list[Value] | None =
     if inputs is None:
         inputs = call.inputs
     short = last(name)
-    watch(m, short, call, inputs)
-    wrapped = [value for value in _held(inputs) if isinstance(value, Optimizer)]
-    if len(wrapped) == 1 and short in WRAPS:
-        return wrapped[0]  # whatever was put around it, it acts on the same parameters
+    optimizers = watch(m, short, call, inputs)
+    if len(optimizers) == 1 and short in WRAPS:
+        return optimizers[0]  # whatever was put around it, it acts on the same parameters
     made = tensors.derive(m, call.node, inputs, call.scope)
     if isinstance(made, Unknown) and (
         # A class of a package that is not known may have no layer that notices the mode.
         ("." in name and short[:1].isupper())
-        or any(_unmodes(*item) for item in call.kwargs.items())
+        or (call.kwargs and any(_unmodes(*item) for item in call.kwargs.items()))
     ):
         made.attrs[MODELESS] = True
     if isinstance(made, Tensor) and short in COUPLED:
@@ -48,23 +50,32 @@ def _unmodes(name: str, value: Value) -> bool:
     return ("drop" in name and off) or ("norm" in name and value == "instance")
 
 
-def watch(m: Machine, name: str, call: Call, inputs: list[Value]) -> None:
-    """Take note of a call that is given an optimizer or a loss: their windows may be anything."""
+def watch(m: Machine, name: str, call: Call, inputs: list[Value]) -> list[Optimizer]:
+    """Take note of a call that is given an optimizer or a loss: their windows may be anything.
+
+    Return the optimizers that it is given.
+    """
+    held = _held(inputs)
+    optimizers = [value for value in held if type(value) is Optimizer]
     if name in CLEARS and name not in _HARMLESS:
         call.note(m, "opaque", what=name, values=None)
         m.problem(f"`{name}` may clear gradients, and cannot be followed", call)
-        return
-    held = _held(inputs)
+        return optimizers
     if "backward" in name:
         m.summed.update(value.ident for value in held if isinstance(value, Tensor))
     for value in held:
-        if isinstance(value, Function) and _acts(value):
+        if type(value) is Function and _acts(value):
             m.handed.append(call.note(m, "opaque", what=name, values=None))
             m.problem(f"`{name}` is given `{value.known_as}` and may call it at any time", call)
-    optimizers = [value for value in held if isinstance(value, Optimizer)]
-    losses = [value for value in held if isinstance(value, Tensor) and value.graph]
-    if not optimizers and not losses:
-        return
+    if optimizers or any(type(value) is Tensor and value.graph for value in held):
+        _judge(m, name, call, held, optimizers)
+    return optimizers
+
+
+def _judge(
+    m: Machine, name: str, call: Call, held: list[Value], optimizers: list[Optimizer]
+) -> None:
+    """Say what a call may do to the optimizers and losses that it is given."""
     is_class = name[:1].isupper()
     if is_class or (name in BENIGN and "train" not in name):
         return
@@ -101,10 +112,11 @@ def _held(inputs: list[Value]) -> list[Value]:
         if not todo:
             break
         value = unify(todo.pop())
-        if isinstance(value, Method):
+        if type(value) is Method:
             value = unify(value.receiver)  # who is given `optimizer.zero_grad` may call it
         inner = tensors.inside(value)
-        todo.extend(inner)
-        if not inner:
+        if inner:
+            todo.extend(inner)
+        else:
             found.append(value)
     return found

@@ -39,7 +39,8 @@ def _made(m: Machine, path: str, call: Call) -> Value:
     handler = CALLS.get(name)
     if handler is not None:
         return handler(m, call)
-    made = constructors.by_name(path, call)
+    role = constructors.role_of(path)
+    made = None if role is None else constructors.by_role(role, path, call)
     if made is not None:
         made.node, made.module = call.node, call.scope.module
         call.note(m, "made", thing=made)

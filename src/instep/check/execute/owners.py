@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from instep.check.execute.journal import Note
 
 
+_WITHOUT = frozenset({"backward", "called", "drawn", "epoch-end", "forward", "mode", "update"})
+"""Notes in which there is no optimizer: most of them."""
+
+
 class Owners:
     """The optimizers of one path, and from when to when there is each of them."""
 
@@ -21,7 +25,8 @@ class Owners:
         self._born: dict[Optimizer, int] = {}
         self._gone: dict[Optimizer, int] = {}
         for at, note in enumerate(notes):
-            self._collect(at, note)
+            if note.kind not in _WITHOUT:
+                self._collect(at, note)
 
     def _collect(self, at: int, note: Note) -> None:
         """Find every optimizer that the path knows, and from when to when there is it: one that
@@ -42,6 +47,8 @@ class Owners:
 
     def present(self) -> list[Optimizer]:
         """Return the optimizers that there are now."""
+        if not self._gone and not self._born:
+            return list(self.optimizers)
         return [
             optimizer
             for optimizer in self.optimizers

@@ -6,19 +6,22 @@ import ast
 import os
 import re
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from instep.check.execute.layers import turns_dropout_off
 from instep.check.execute.scan import Scan
 from instep.check.sources import read_units
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from instep.check.execute.definitions import Class
     from instep.check.execute.journal import Loop
     from instep.check.execute.values import Value
     from instep.check.units import Unit
     from instep.trace import Place
 
+_V = TypeVar("_V")
 _MOST_LINES = 6_000  # of a file that is followed because another one imports it
 _RELATED = re.compile(r"backward\(|zero_grad|\.step\(|clip_grad|optim|[Ll]oss|accum|scaler")
 _OUTSIDE = frozenset(
@@ -40,6 +43,8 @@ class Module:
         self.nodes: dict[Place, ast.AST] = {}
         self._places: dict[ast.AST, Place] = {}
         self._spelled: dict[ast.AST, str] = {}
+        self._keys: dict[ast.AST, str] = {}
+        self._read: dict[tuple[object, ast.AST], Any] = {}
         # What was found out about a function, a class or a branch from its text.
         self.guards: dict[ast.AST, bool] = {}
         self.resets: dict[ast.AST, bool] = {}
@@ -48,6 +53,7 @@ class Module:
         self.picks: dict[ast.AST, set[ast.AST]] = {}
         self.adding: dict[ast.AST, frozenset[ast.AST]] = {}
         self.layers: dict[ast.AST, tuple[bool | None, bool | None]] = {}
+        self.modeless: dict[ast.AST, bool] = {}
 
     @cached_property
     def lines(self) -> list[str]:
@@ -82,6 +88,24 @@ class Module:
         found = self.moduli.get(node)
         if found is None:
             found = self.moduli[node] = any(isinstance(part, ast.Mod) for part in ast.walk(node))
+        return found
+
+    def read(self, ask: Callable[[Any, Module], _V], node: ast.AST) -> _V:
+        """Return what a function reads off the text of a node; it is asked once, however often the
+        node is executed.
+        """
+        at = (ask, node)
+        if at not in self._read:
+            self._read[at] = ask(node, self)
+        found: _V = self._read[at]
+        return found
+
+    def key(self, node: ast.AST) -> str:
+        """Return a text by which the unknown value of a node is the same wherever it is met."""
+        found = self._keys.get(node)
+        if found is None:
+            line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+            found = self._keys[node] = f"{id(self)}:{line}:{column}"
         return found
 
     def place(self, node: ast.AST) -> Place:

@@ -7,14 +7,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from instep.check.execute.arguments import Call
+    from instep.check.execute.program import Module
 
 
 def is_skippable(call: Call) -> bool:
     """Say whether a schedule may lose nothing with its first value: it does not, or it is one of
     several that a function chooses from, and another one does not.
     """
-    made = [call.node, *(ast.walk(call.scope.code) if call.scope.code is not None else ())]
-    return any(isinstance(node, ast.Call) and _loses_nothing(node) for node in made)
+    code = call.scope.code
+    if isinstance(call.node, ast.Call) and _loses_nothing(call.node):
+        return True
+    return code is not None and call.scope.module.read(_chooses, code)
+
+
+def _chooses(code: ast.AST, _module: Module) -> bool:
+    return any(isinstance(node, ast.Call) and _loses_nothing(node) for node in ast.walk(code))
 
 
 def _loses_nothing(node: ast.Call) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from instep.check.execute import settle_surroundings, settle_updates
@@ -9,10 +10,11 @@ from instep.check.execute.ids import Ids
 from instep.check.execute.owners import Owners
 from instep.check.execute.things import Optimizer
 from instep.check.execute.values import Thing, Unknown
-from instep.trace import Assumed, Created, GradEdited, Step, Trace, Zero
+from instep.trace import Assumed, Created, GradEdited, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import ast
+    from collections.abc import Callable, Iterator
 
     from instep.check.execute.journal import Note
     from instep.check.execute.machine import Machine
@@ -29,13 +31,15 @@ class Settler:
         self.m = m
         self.owners = Owners(m.notes)
         self.ids = Ids(self.owners.holds)
+        self.spelled: dict[ast.AST, str] = {}  # losses, by the calls that take them backward
+        self._owning: dict[object, Held] = {}
         self.unsure = any(
             note.data["loop"].unsure for note in m.notes if note.kind in {"drawn", "epoch-end"}
         )
 
     def trace(self) -> Trace:
         """Return the trace."""
-        handlers = {**settle_updates.HANDLERS, **settle_surroundings.HANDLERS}
+        handlers = _handlers()
         events: list[Event | Thing] = []
         for at, note in enumerate(self.m.notes):
             self.owners.now = at
@@ -48,7 +52,8 @@ class Settler:
                 event = handler(self, note.module.place(note.node), **note.data)
                 if event is not None:
                     events.append(event)
-                    events.extend(self._beside(event, note))
+                    if note.kind in _ON_ONE:
+                        events.extend(self._beside(event, note))
         placed = self._placed(events)
         return Trace([*self._head(), *placed])
 
@@ -57,7 +62,7 @@ class Settler:
         leaves in their windows is not theirs alone.
         """
         optimizer = note.data.get("optimizer")
-        if isinstance(event, Step | Zero) and isinstance(optimizer, Optimizer):
+        if isinstance(optimizer, Optimizer):
             held = tuple(self.ids.of(other) for other in self.owners.beside(optimizer))
             if held:
                 yield GradEdited(held, place=event.place)
@@ -101,8 +106,11 @@ class Settler:
 
     def owning(self, nets: frozenset[Net] | None) -> Held:
         """Return the ids of the optimizers that hold parameters of these models; None: unknown."""
-        found = self.owners.of(nets)
-        return None if found is None else tuple(self.ids.of(optimizer) for optimizer in found)
+        at = (nets, *self.owners.present())
+        if at not in self._owning:
+            found = self.owners.of(nets)
+            self._owning[at] = None if found is None else tuple(map(self.ids.of, found))
+        return self._owning[at]
 
     def owning_param(self, param: Param) -> Held:
         """Return the ids of the optimizers that hold some parameters; None: unknown."""
@@ -111,16 +119,25 @@ class Settler:
         )
 
 
+_ON_ONE = frozenset({"step", "zero"})
+"""Notes of what happens to one optimizer, and leaves something in the windows of others."""
+
+
+@cache
+def _handlers() -> dict[str, Callable[..., Event | None]]:
+    return {**settle_updates.HANDLERS, **settle_surroundings.HANDLERS}
+
+
 def multiplier(part: Any) -> float | None:
     """Return a multiplier as a number; an unknown one has one only if it counts something.
 
     >>> multiplier(0.5), multiplier((4, -1)), multiplier((None, -1))
     (0.5, 0.25, None)
     """
-    if isinstance(part, int | float):
+    if isinstance(part, (int, float)):
         return float(part)
     value, power = part
     number = value.count if isinstance(value, Unknown) else value
-    if not isinstance(number, int | float) or not number:
+    if not isinstance(number, (int, float)) or not number:
         return None
     return float(number) if power == 1 else 1.0 / number

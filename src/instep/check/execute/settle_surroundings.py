@@ -98,7 +98,8 @@ def _kept(
     owner: Scope | None = None,
 ) -> Event | None:
     """Say that a loss outlives its iteration, if it went backward and no sum with it did."""
-    loop = next((loop for loop in reversed(loops) if loop.is_batches()), None)
+    turning = (loop for loop in reversed(loops) if not loop.runs_once())
+    loop = next((loop for loop in turning if loop.is_batches()), None)
     if loop is None or born > loop.start or not tensor.graph or tensor.nets == frozenset():
         return None
     if loop.kind != "loader" and not loop.steps:

@@ -37,10 +37,10 @@ def _backward(
     if tensor.scaled is not None:
         s.ids.of(tensor.scaled)
     line = getattr(tensor.made_at if tensor.made_at is not None else call, "lineno", 0)
-    at = f"{line}{''.join(f'.{index}' for _, index in things)}"
+    at = f"{line}{''.join(f'.{index}' for _, index in things)}" if things else f"{line}"
     return Backward(
         optimizers,
-        loss=s.ids.of_loss(tensor, _spelled(call), at),
+        loss=s.ids.of_loss(tensor, _spelled(s, call), at),
         factor=None if parts is None else math.prod(parts, start=1.0),
         parts=tuple(parts or ()),
         reduction=reduction_of(tensor),
@@ -54,13 +54,21 @@ def _parts(tensor: Tensor, extra: Value) -> list[float] | None:
     if tensor.parts is None:
         return None
     parts = tensor.parts if extra is None else (*tensor.parts, (extra, -1))
+    if not parts:
+        return []
     known = [settle.multiplier(part) for part in parts]
     found = [part for part in known if part is not None]
     return found if len(found) == len(known) else None
 
 
-def _spelled(call: ast.AST) -> str:
+def _spelled(s: Settler, call: ast.AST) -> str:
     """Return what the source calls a loss: `loss.backward()`, `scaler.scale(loss).backward()`."""
+    if call not in s.spelled:
+        s.spelled[call] = _loss_of(call)
+    return s.spelled[call]
+
+
+def _loss_of(call: ast.AST) -> str:
     if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
         receiver = call.func.value
         if isinstance(receiver, ast.Call) and receiver.args:

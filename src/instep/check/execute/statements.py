@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from instep.check.execute.machine import Machine
-    from instep.check.execute.program import Scope
+    from instep.check.execute.program import Module, Scope
     from instep.check.execute.values import Value
 
 _QUIET = frozenset(
@@ -35,27 +35,33 @@ def nothing(_m: Machine, _node: ast.stmt, _scope: Scope) -> int | None:
 def expression(m: Machine, node: ast.Expr, scope: Scope) -> int | None:
     """Execute an expression that stands alone."""
     value = node.value
-    if isinstance(value, ast.Call):
-        func = value.func
-        name = getattr(func, "attr", None) or getattr(func, "id", None)
-        if name in _QUIET:
-            scan = scope.module.scan
-            if scan.defined.isdisjoint(scan.names(node)) and not scan.hot(node):
-                return None
-    elif isinstance(value, ast.Constant):
+    kind = type(value)
+    if kind is ast.Constant:
         return None
+    if kind is ast.Call and scope.module.read(_is_quiet, node):
+        scan = scope.module.scan
+        if scan.defined.isdisjoint(scan.names(node)) and not scan.hot(node):
+            return None
     m.ev(value, scope)
     return None
+
+
+def _is_quiet(node: ast.Expr, _module: Module) -> bool:
+    func = getattr(node.value, "func", None)
+    return (getattr(func, "attr", None) or getattr(func, "id", None)) in _QUIET
 
 
 def assign(m: Machine, node: ast.Assign, scope: Scope) -> int | None:
     """Execute `a = b`."""
     value = node.value
-    if len(node.targets) == 1 and isinstance(value, ast.BinOp) and _grows(node, value, scope):
-        return _grown(m, node, value, scope)
-    result = m.ev(value, scope)
-    if isinstance(value, ast.BinOp) and isinstance(node.targets[0], ast.Name):
-        _average(m, node, node.targets[0], value, result, scope=scope)
+    if isinstance(value, ast.BinOp):
+        if len(node.targets) == 1 and _grows(node, value, scope):
+            return _grown(m, node, value, scope)
+        result = m.ev(value, scope)
+        if isinstance(node.targets[0], ast.Name):
+            _average(m, node, node.targets[0], value, result, scope=scope)
+    else:
+        result = m.ev(value, scope)
     for target in node.targets:
         assignment.assign(m, target, result, scope)
     return None
@@ -67,12 +73,16 @@ def _average(
     """Take note of `average = 0.9 * average + 0.1 * loss`: it holds every loss there was."""
     if not isinstance(unify(new), Tensor) or target.id not in scope.names:
         return
-    names = {part.id for part in ast.walk(value) if isinstance(part, ast.Name)}
+    names = scope.module.read(_names, value)
     if target.id in names:
         for name in sorted(names - {target.id}):
             added = unify(m.lookup(name, scope))
             if isinstance(added, Tensor) and added.graph:
                 _keep(m, node, target, added, new, scope=scope)
+
+
+def _names(node: ast.AST, _module: Module) -> set[str]:
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
 def _grows(node: ast.Assign, value: ast.BinOp, scope: Scope) -> bool:
@@ -112,6 +122,8 @@ def augmented(m: Machine, node: ast.AugAssign, scope: Scope) -> int | None:
             m.note("zero", node, scope, param=known.param, set_to_none=False)
         else:
             m.note("grad-edited", node, scope, param=known.param, factor=factor)
+        return None
+    if grads.is_moved(m, known):
         return None
     new = numbers.binary(m, node, node.op, old, value, scope=scope)
     if isinstance(known, ListValue) and isinstance(added, ListValue):

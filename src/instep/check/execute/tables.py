@@ -6,6 +6,7 @@ import ast
 
 from instep.check.execute import (
     accelerate,
+    becoming,
     branches,
     builtin_calls,
     calls,
@@ -16,6 +17,7 @@ from instep.check.execute import (
     deepspeed,
     defining,
     expressions,
+    functions,
     grads,
     imports,
     loops,
@@ -31,7 +33,7 @@ from instep.check.execute import (
     tensor_methods,
     torch_calls,
 )
-from instep.check.execute.definitions import Super
+from instep.check.execute.definitions import Class, Function, Instance, Super
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import (
     Accelerator,
@@ -43,7 +45,16 @@ from instep.check.execute.things import (
     Scaler,
     Scheduler,
 )
-from instep.check.execute.values import DictValue, Iterator, ListValue, Native, Ref, Thing
+from instep.check.execute.values import (
+    DictValue,
+    Iterator,
+    ListValue,
+    Method,
+    Native,
+    Ref,
+    Thing,
+    Unknown,
+)
 
 _EVALUATE: dict[type[ast.AST], machine.Evaluate] = {
     ast.Attribute: expressions.attribute,
@@ -112,6 +123,19 @@ _METHODS: dict[type[Thing], methods.Handler] = {
     Scheduler: optimizers.of_scheduler,
     Super: methods.of_super,
     Tensor: tensor_methods.method,
+}
+_CALLED: dict[type, methods.Handler] = {
+    Accelerator: methods.call_accelerator,
+    Class: objects.construct,
+    Criterion: methods.call_criterion,
+    Function: functions.invoke,
+    Instance: calls.instance,
+    Method: calls.method,
+    Native: calls.native,
+    Net: models.forward,
+    Ref: calls.reference,
+    Scaler: methods.call_scaler,
+    Unknown: becoming.called,
 }
 _BUILTINS = {
     "bool": builtin_calls.bool_,
@@ -196,5 +220,6 @@ def install() -> None:
     machine.BUILTINS["__name__"] = "__main__"
     machine.BUILTINS.update({name: Native(handler) for name, handler in _BUILTINS.items()})
     machine.BUILTINS.update({name: Ref(f"builtins.{name}") for name in _NAMED})
+    calls.CALLED.update(_CALLED)
     methods.METHODS.update(_METHODS)
     outside.CALLS.update({name: call for call, names in _CALLS.items() for name in names})

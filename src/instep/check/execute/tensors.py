@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from instep.check.execute.things import Scaler
     from instep.check.execute.values import Value
 
+_CONTAINERS = frozenset({tuple, list, ListValue, DictValue})
 _MOST = 200
 """Values that are looked into: lists can hold themselves."""
 
@@ -41,7 +42,8 @@ class Tensor(Thing):
     sums: frozenset[int] = frozenset()  # the tensors that it is a sum of
 
     def __init__(self, ident: int, nets: frozenset[Net] | None, node: ast.AST | None) -> None:
-        super().__init__()
+        self.known_as = None
+        self.attrs = {}
         self.ident = ident
         self.nets = nets
         self.made_at = node
@@ -57,28 +59,33 @@ def made_of(values: Iterable[Value]) -> tuple[list[Tensor], dict[Net, None], lis
         if not todo:
             break
         value = todo.pop()
-        if isinstance(value, Unknown):
+        kind = type(value)
+        if kind is Unknown:
             if value.made is not None:
                 todo.append(value.made)
             elif value.hint is not None:
                 nets.update(dict.fromkeys(value.hint))
             unknown.append(value)
-        elif isinstance(value, Tensor):
+        elif kind is Tensor:
             tensors.append(value)
-        elif isinstance(value, Net):
+        elif kind is Net:
             nets[value] = None
-        else:
+        elif kind in _CONTAINERS:
             todo.extend(inside(value))
     return tensors, nets, unknown
 
 
 def inside(value: Value) -> Iterable[Value]:
     """Return what a container holds; nothing for what is none."""
-    if isinstance(value, tuple | list):
-        return value
-    if isinstance(value, ListValue):
-        return value.items
-    return value.items.values() if isinstance(value, DictValue) else ()
+    kind = type(value)
+    held: Iterable[Value] = ()
+    if kind is ListValue:
+        held = value.items
+    elif kind is DictValue:
+        held = value.items.values()
+    elif kind is tuple or kind is list:
+        held = value
+    return held
 
 
 def derive(m: Machine, node: ast.AST, inputs: Iterable[Value], scope: Scope) -> Value:
@@ -93,9 +100,10 @@ def derive(m: Machine, node: ast.AST, inputs: Iterable[Value], scope: Scope) -> 
     made = m.tensor(union(tensors, nets), node)
     made.graph = made.graph and (bool(nets) or any(tensor.graph for tensor in tensors))
     made.coupled = any(tensor.coupled for tensor in tensors) or None
-    made.sums = frozenset(
-        ident for tensor in tensors for ident in (tensor.ident, *tensor.sums, *tensor.chain)
-    )
+    if tensors:
+        idents = [tensor.ident for tensor in tensors]
+        parts = [part for tensor in tensors for part in (tensor.sums, tensor.chain) if part]
+        made.sums = frozenset(idents).union(*parts)
     return made
 
 

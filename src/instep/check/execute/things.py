@@ -89,6 +89,8 @@ class Net(Thing):
 
     def lineage(self) -> set[Net]:
         """Return itself and everything that it is a part of."""
+        if not self.wholes:
+            return {self}
         found: set[Net] = set()
         todo: list[Net] = [self]
         while todo:
@@ -100,10 +102,14 @@ class Net(Thing):
 
     def spread_over(self) -> str | None:
         """Return how it, or what it is a part of, is distributed over ranks."""
+        if not self.wholes:
+            return self.distributed or None
         return next((net.distributed for net in self.lineage() if net.distributed), None)
 
     def inside(self) -> set[Net]:
         """Return itself and its known parts."""
+        if not self.parts:
+            return {self}
         found: set[Net] = set()
         todo = [self]
         while todo:

@@ -42,14 +42,35 @@ SUM = "sum()"
 """The name of a count that the data decide: how many items a mask leaves."""
 
 
+LONGEST = 240
+"""Characters of a name or a key: in a loop, one that is made of another grows at each pass."""
+
+
+def name_of(text: str) -> str:
+    """Return a name, by its end if it is too long: what something is stands there."""
+    return text if len(text) <= LONGEST else f"…{text[1 - LONGEST :]}"
+
+
+def key_of(text: str) -> str:
+    """Return a key that is short, and as different from others as the whole text."""
+    if len(text) <= LONGEST:
+        return text
+    mark = f"#{hash(text):x}…"
+    return mark + text[len(mark) - LONGEST :]
+
+
 class Thing:
-    """Something with an identity, named by what it was first assigned to."""
+    """Something with an identity, named by what it was first assigned to.
+
+    Those that come by the thousand set its two fields themselves: calling up takes as long as all
+    the rest of making one.
+    """
 
     node: ast.AST | None = None  # where it was made, if that was seen
     module: Module | None = None
 
     def __init__(self, name: str | None = None) -> None:
-        self.known_as = name
+        self.known_as = name if name is None or len(name) <= LONGEST else name_of(name)
         self.attrs: dict[str, Value] = {}
 
     def __repr__(self) -> str:
@@ -68,7 +89,12 @@ class Unknown(Thing):
     whole: Unknown | None = None  # what it is an attribute of
 
     def __init__(self, key: str, name: str | None = None, drawn: Thing | None = None) -> None:
-        super().__init__(name if name is not None else key)
+        if len(key) > LONGEST:
+            key = key_of(key)
+        if name is not None and len(name) > LONGEST:
+            name = name_of(name)
+        self.known_as = name if name is not None else key
+        self.attrs = {}
         self.key = key
         self.drawn = drawn  # the loader whose batch it is, or is made of
 
@@ -88,17 +114,25 @@ class Ref(Thing):
     """Something outside the project, by its full name: "torch.optim.Adam"."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self.path = path
+        self.known_as = self.path = path if len(path) <= LONGEST else name_of(path)
+        self.attrs = {}
+        self._members: dict[str, Ref] = {}
+
+    def member(self, name: str) -> Ref:
+        """Return what it has under a name: always the same, since it is nothing but a name."""
+        found = self._members.get(name)
+        if found is None:
+            found = self._members[name] = Ref(f"{self.path}.{name}")
+        return found
 
 
 class Method(Thing):
     """A method of something that is not the project's: `optimizer.step`."""
 
     def __init__(self, receiver: Value, name: str) -> None:
-        super().__init__(name)
+        self.known_as = self.name = name
+        self.attrs = {}
         self.receiver = receiver
-        self.name = name
 
 
 class Native(Thing):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from torch.compiler import is_compiling
 from torch.jit import _recursive
 from torch.nn import Module, Parameter
 
-from instep.watching.patches import is_blind, uncompiled
+from instep.watching.patches import compiler, uncompiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +41,7 @@ def install(seam: Seam) -> None:
         done = original(self, *args, **kwargs)
         with seam.safely():
             set_to_none = args[0] if args else kwargs.get("set_to_none", True)
-            recorder.model_zeroed(self, set_to_none=bool(set_to_none))
+            recorder.clearing.by_model(self, set_to_none=bool(set_to_none))
         return done
 
     def assign(original: Callable[..., Any], self: Module, name: str, value: Any) -> None:
@@ -110,13 +111,14 @@ def _replaced(seam: Seam, owner: Module, name: str, old: Any, new: Any) -> None:
 
 def hook_forward(seam: Seam, model: Module) -> None:
     """Watch the calls of a model."""
+    patches, models = seam.patches, seam.recorder.models
 
     @uncompiled
     def before(module: Module, args: Any, kwargs: Any) -> None:
-        if is_blind() or not seam.is_on:
+        if is_compiling() or compiler() is not None or not patches.is_on:
             return
         try:
-            seam.recorder.models.forward(module, args, kwargs)
+            models.forward(module, args, kwargs)
         except Exception as error:  # noqa: BLE001
             seam.fault(error)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from torch.compiler import is_compiling
 from torch.optim import Optimizer
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
@@ -12,7 +13,7 @@ from torch.optim.optimizer import (
 )
 
 from instep.watching.driven import is_driven
-from instep.watching.patches import is_blind, uncompiled
+from instep.watching.patches import compiler, uncompiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,22 +25,15 @@ if TYPE_CHECKING:
 class _Running:
     """A step that has begun. Optimizers that are made of others step those inside of it."""
 
-    __slots__ = (
-        "_version", "_witness", "backwards", "clears", "frame", "has_closure", "name", "optimizer",
-        "told",
-    )  # fmt: skip
+    told = has_closure = False
+    before = (0, 0)  # with a closure: backwards and clears until then
 
-    def __init__(
-        self, optimizer: Optimizer, name: str, frame: FrameType, *, has_closure: bool
-    ) -> None:
+    def __init__(self, optimizer: Optimizer, name: str, frame: FrameType) -> None:
         self.optimizer = optimizer
         self.name = name
         self.frame = frame
-        self.has_closure = has_closure
-        self.told = False
-        self.backwards = self.clears = 0
-        self._witness = _filled(optimizer)
-        self._version = None if self._witness is None else self._witness._version  # noqa: SLF001
+        self._witness = witness = _filled(optimizer)
+        self._version = None if witness is None else witness._version  # noqa: SLF001
 
     def is_over(self) -> bool:
         """Say whether the weights have changed; with a closure they do so again and again."""
@@ -54,46 +48,55 @@ class _Steps:
     def __init__(self, seam: Seam) -> None:
         self._seam = seam
         self._recorder = seam.recorder
-        self._running: list[_Running] = []
+        self.running: list[_Running] = []
 
     def begin(self, optimizer: Optimizer, name: str, frame: FrameType, closure: object) -> None:
         """Take note that a step has begun."""
-        if self._running:  # some may have been left by an exception
-            self._running = [step for step in self._running if _is_around(step.frame, frame)]
-        step = _Running(optimizer, name, frame, has_closure=callable(closure))
-        step.backwards, step.clears = self._recorder.fresh[name], self._recorder.clears[name]
-        self._running.append(step)
+        running = self.running
+        if running:  # some may have been left by an exception
+            running[:] = [step for step in running if _is_around(step.frame, frame)]
+        step = _Running(optimizer, name, frame)
+        if closure is not None and callable(closure):
+            step.has_closure = True
+            step.before = (self._recorder.fresh[name], self._recorder.clears[name])
+        running.append(step)
 
     def clears(self, optimizer: Optimizer) -> None:
         """Take note of a clear: one at the end of a step, or in a hook behind it, is after it."""
-        for step in self._running:
+        for step in self.running:
             if step.optimizer is optimizer and not step.told and step.is_over():
                 self._tell(step)
 
     def end(self, frame: FrameType) -> None:
         """Take note that a step has ended, and tell of it."""
-        step = None
-        while self._running and (step is None or step.frame is not frame):
-            step = self._running.pop()
-        if step is None:
+        running = self.running
+        if not running:
             return
-        running = self._running
-        outer = [other for other in running if other.name == step.name] if running else ()
+        step = running.pop()
+        while running and step.frame is not frame:
+            step = running.pop()
+        if not running:
+            if not step.told:
+                self._tell(step)
+            return
+        outer = [other for other in running if other.name == step.name]
         if not outer and not step.told:
             self._tell(step)
         for other in outer:  # the step of what wraps it is the one that counts
             other.told = other.told or step.told
 
     def _tell(self, step: _Running) -> None:
-        step.told = self._seam.stepped = True
-        inside = self._recorder.fresh[step.name] - step.backwards
-        cleared = self._recorder.clears[step.name] > step.clears
-        # Whether the closure did more than what a loop would have done before the step.
-        folded = inside > 1 or (inside == 1 and step.backwards > 0 and cleared)
-        closure = step.has_closure and folded
-        self._recorder.stepped(
-            step.optimizer, scaler=self._seam.scaler, closure=closure, id_=step.name
-        )
+        seam = self._seam
+        step.told = seam.stepped = True
+        closure = step.has_closure and self._is_folded(step)
+        self._recorder.stepped(step.optimizer, scaler=seam.scaler, closure=closure, id_=step.name)
+
+    def _is_folded(self, step: _Running) -> bool:
+        """Say whether a closure did more than what a loop would have done before the step."""
+        backwards, clears = step.before
+        inside = self._recorder.fresh[step.name] - backwards
+        cleared = self._recorder.clears[step.name] > clears
+        return inside > 1 or (inside == 1 and backwards > 0 and cleared)
 
 
 def install(seam: Seam) -> None:
@@ -112,31 +115,42 @@ def install(seam: Seam) -> None:
             recorder.regrouped(self)
         return done
 
-    def zero(original: Callable[..., Any], self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+    seam.patches.replace(Optimizer, "add_param_group", take)
+    seam.patches.put(Optimizer, "zero_grad", lambda original: _clearing(seam, steps, original))
+    _hook_steps(seam, steps)
+
+
+def _clearing(seam: Seam, steps: _Steps, original: Callable[..., Any]) -> Callable[..., Any]:
+    recorder, patches, running = seam.recorder, seam.patches, steps.running
+    clearing = recorder.clearing
+
+    def zero(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        if not patches.is_on or is_compiling() or compiler() is not None:
+            return original(self, *args, **kwargs)
         try:  # as `seam.safely` does it, in less time: this is done at every update
-            steps.clears(self)
+            if running:
+                steps.clears(self)
             recorder.noticed()
         except Exception as error:  # noqa: BLE001
             seam.fault(error)
         done = original(self, *args, **kwargs)
         try:
             set_to_none = args[0] if args else kwargs.get("set_to_none", True)
-            recorder.zeroed(self, set_to_none=bool(set_to_none))
+            clearing.by_optimizer(self, set_to_none=bool(set_to_none))
         except Exception as error:  # noqa: BLE001
             seam.fault(error)
         return done
 
-    seam.patches.replace(Optimizer, "add_param_group", take)
-    seam.patches.replace(Optimizer, "zero_grad", zero)
-    _hook_steps(seam, steps)
+    return zero
 
 
 def _hook_steps(seam: Seam, steps: _Steps) -> None:
     recorder, patches = seam.recorder, seam.patches
+    sampler, since = recorder.sampler, recorder.since
 
     @uncompiled
     def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if not patches.is_on or is_blind():
+        if not patches.is_on or is_compiling() or compiler() is not None:
             return
         try:
             closure = args[1] if len(args) > 1 else kwargs.get("closure")
@@ -148,14 +162,14 @@ def _hook_steps(seam: Seam, steps: _Steps) -> None:
                 recorder.opaque((name,), "instep.Stepper")
             frame = sys._getframe(1)  # noqa: SLF001  # torch's own, around the step
             steps.begin(optimizer, name, frame, closure)
-            recorder.sampler.before_step(optimizer, name, recorder.since.get(name))
+            sampler.before_step(optimizer, name, since.get(name))
         except Exception as error:  # noqa: BLE001
             seam.fault(error)
 
     @uncompiled
     def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         del optimizer, args, kwargs
-        if not patches.is_on or is_blind():
+        if not patches.is_on or is_compiling() or compiler() is not None:
             return
         try:
             steps.end(sys._getframe(1))  # noqa: SLF001

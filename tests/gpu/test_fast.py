@@ -1,0 +1,166 @@
+"""Captured windows, fused layers, compiled models on a CUDA device, against the portable path."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import instep
+from benchmarks.gpu.models import GPT
+from instep.engine.reference import relative_error
+from instep.errors import InstepWarning
+
+IGNORED = -100
+WORDS = 50
+FAST = {"fused": True, "capture": True}
+
+
+def net(dropout: float = 0.0) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Embedding(WORDS, 64),
+        nn.Linear(64, 128),
+        nn.GELU(),
+        nn.Dropout(dropout),
+        nn.Linear(128, WORDS),
+    ).cuda()
+
+
+def gpt() -> nn.Module:
+    torch.manual_seed(0)
+    return GPT(width=128, layers=2, words=WORDS, length=16).cuda()
+
+
+def batches() -> list[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    made = []
+    for _ in range(6):
+        x = torch.randint(0, WORDS, (10, 9), generator=generator)
+        y = torch.randint(0, WORDS, (10, 9), generator=generator)
+        y[::3, ::2] = IGNORED
+        made.append((x.cuda(), y.cuda()))
+    return made
+
+
+def train(
+    make: Callable[[], nn.Module],
+    options: dict[str, Any],
+    *,
+    fuse: bool = False,
+    compiled: bool = False,
+    on_device: bool = True,
+    reads: bool = False,
+) -> tuple[list[Tensor], list[tuple[float, float]]]:
+    """Make six updates; return how far the parameters went, and what the updates said."""
+    torch._dynamo.reset()
+    model = make()
+    before = [p.detach().clone() for p in model.parameters()]
+    if fuse:
+        instep.fuse(model)
+    call: Any = torch.compile(model) if compiled else model
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    stepper = instep.Stepper(model, optimizer, clip_norm=1.0, precision="bf16", **options)
+
+    def loss(piece: tuple[Tensor, Tensor]) -> Any:
+        scores = call(piece[0]).flatten(0, 1).float()
+        made = functional.cross_entropy(scores, piece[1].flatten(), ignore_index=IGNORED)
+        if reads:
+            made.item()
+        return (made, (piece[1] != IGNORED).sum()) if on_device else made
+
+    told = []
+    for batch in batches():
+        update = stepper.step(batch, loss, split=2)
+        told.append((update.loss, update.items))
+    return [p.detach() - q for p, q in zip(model.parameters(), before, strict=True)], told
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "fused": {"options": {"fused": True}},
+    "fuse": {"options": {"fused": True}, "fuse": True},
+    "capture": {"options": FAST},
+    "fuse, capture": {"options": FAST, "fuse": True},
+    "compiled": {"options": {}, "compiled": True},
+    "compiled, capture": {"options": FAST, "compiled": True},
+    "compiled, fuse": {"options": {"fused": True}, "compiled": True, "fuse": True},
+    "compiled, fuse, capture": {"options": FAST, "compiled": True, "fuse": True},
+}
+
+
+@pytest.mark.parametrize("make", [net, gpt])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("on_device", [False, True], ids=["counts known", "counts on the device"])
+def test_every_fast_way_makes_the_portable_update(
+    make: Callable[[], nn.Module], way: str, *, on_device: bool
+) -> None:
+    expected, told = train(make, {}, on_device=on_device)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", InstepWarning)
+        found, again = train(make, on_device=on_device, **WAYS[way])
+    # Both round to bf16, in different places.
+    assert relative_error(found, expected) < 2e-2
+    for (loss, items), (other, count) in zip(told, again, strict=True):
+        assert loss == pytest.approx(other, rel=2e-2)
+        assert items == count
+
+
+def test_what_reads_the_device_is_said_once_and_runs() -> None:
+    expected, _ = train(net, {})
+    with pytest.warns(InstepWarning, match="cannot be recorded") as caught:
+        found, _ = train(net, FAST, reads=True)
+    assert len([w for w in caught if issubclass(w.category, InstepWarning)]) == 1
+    assert relative_error(found, expected) < 2e-2
+
+
+def test_dropout_draws_anew_in_every_replay() -> None:
+    model = net(dropout=0.5)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.0), **FAST)
+    x, _ = batches()[0]
+    losses = [
+        stepper.step(x, lambda piece: model(piece).square().mean(), split=2).loss for _ in range(6)
+    ]
+    assert all(one != other for one, other in pairwise(losses))
+
+
+def test_a_ninth_shape_runs_as_usual() -> None:
+    model = nn.Linear(4, 4).cuda()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1), **FAST)
+    reference = nn.Linear(4, 4).cuda()
+    reference.load_state_dict(model.state_dict())
+    portable = instep.Stepper(reference, torch.optim.SGD(reference.parameters(), lr=0.1))
+    for rows in range(1, 12):
+        x = torch.randn(rows * 6, 4, device="cuda")
+        stepper.step(x, lambda piece: model(piece).square().mean(), split=rows)
+        portable.step(x, lambda piece: reference(piece).square().mean(), split=rows)
+    found, expected = ([p.detach() for p in m.parameters()] for m in (model, reference))
+    assert relative_error(found, expected) < 1e-5
+
+
+def test_in_fp32_a_captured_window_has_the_portable_gradient(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
+    gradients, kinds = [], []
+    for options in ({}, FAST):
+        model, trace = net(), instep.Trace()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        stepper = instep.Stepper(model, optimizer, keep_grads=True, trace=trace, **options)
+        for x, y in batches():
+            stepper.step(
+                (x, y),
+                lambda piece, model=model: functional.cross_entropy(
+                    model(piece[0]).flatten(0, 1), piece[1].flatten(), ignore_index=IGNORED
+                ),
+                split=2,
+            )
+        gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+        kinds.append([type(event).__name__ for event in trace])
+    assert relative_error(gradients[1], gradients[0]) < 1e-6
+    assert kinds[0] == kinds[1]
