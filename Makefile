@@ -11,7 +11,7 @@ TRAINCHECK_READY := $(TRAINCHECK)/.ready
 # Tests and benchmarks measure the arithmetic, not the scheduling of threads over each other.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup setup-bench demo docs test lint types unit fuzz test-gpu test-slow test-browser test-peers format simulate-scale \
+.PHONY: help setup setup-bench demo docs test lint types unit fuzz faults test-gpu test-slow test-browser test-peers format simulate-scale \
 	bench-overhead bench-exactness bench-check bench-watch bench-splits bench-gpu clean
 
 help:
@@ -59,6 +59,9 @@ fuzz: $(READY) ## the property tests with fresh random examples, many more of th
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -q -n 2 tests/engine/test_properties.py \
 		tests/engine/test_scaling.py tests/engine/test_arithmetic.py tests/splits tests/trace \
 		tests/check/test_programs.py tests/check/test_fixing_properties.py tests/check/test_run.py
+
+faults: $(READY) ## kills, full disks, bad numbers, no memory, lost ranks at random places; writes its table
+	$(BIN)/python -m tests.faults --write
 
 test-gpu: ## the tests that need a CUDA device, with the python that has one: make test-gpu GPU_PYTHON=...
 	PYTHONPATH=src $(or $(GPU_PYTHON),$(BIN)/python) -m pytest -q -m gpu tests/gpu

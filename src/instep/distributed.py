@@ -103,16 +103,24 @@ class _Turns(Sampler[Any]):
         self._sampler, self._turn = sampler, turn
         # Where a saved position looks for what a new epoch depends on.
         self.generator = torch.Generator().manual_seed(seed)
+        self.begins_at = 0
+        """How much of the next epoch is done already, by all ranks together."""
+
+    @property
+    def world(self) -> int:
+        """How many ranks take turns."""
+        return self._turn[1]
 
     def __iter__(self) -> Iterator[Any]:
         rank, world = self._turn
+        first, self.begins_at = self.begins_at + rank, 0
         epoch = int(torch.randint(2**62, (), generator=self.generator))
         if type(self._sampler) is SequentialSampler:
-            yield from range(rank, len(self._sampler), world)
+            yield from range(first, len(self._sampler), world)
             return
         with _drawing_from(epoch, self._sampler):
             drawn = list(self._sampler)
-        yield from drawn[rank::world]
+        yield from drawn[first::world]
 
     def __len__(self) -> int:
         return _length(self._sampler, self._turn)
@@ -137,10 +145,18 @@ class _Every:
 
     def __init__(self, items: Iterable[Any], turn: _Turn) -> None:
         self._items, self._turn = items, turn
+        self.begins_at = 0
+        """How much of the next epoch is done already, by all ranks together."""
+
+    @property
+    def world(self) -> int:
+        """How many ranks take turns."""
+        return self._turn[1]
 
     def __iter__(self) -> Iterator[Any]:
         rank, world = self._turn
-        return itertools.islice(self._items, rank, None, world)
+        first, self.begins_at = self.begins_at + rank, 0
+        return itertools.islice(self._items, first, None, world)
 
     def __len__(self) -> int:
         return _length(self._items, self._turn)

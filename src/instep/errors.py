@@ -6,6 +6,7 @@
     ├── ItemsError      (ValueError)    a count of items that is no count
     ├── WindowError     (RuntimeError)  a call that does not fit the state of its window
     ├── StateError      (ValueError)    a state_dict that belongs to something else
+    ├── CheckpointError (OSError)       a checkpoint that cannot be written, or is not whole
     ├── SplitError      (ValueError)    a batch that cannot be cut as asked
     ├── CheckError      (ValueError)    a path, a setting or a baseline that cannot be used
     └── WatchError      (RuntimeError)  a job that cannot be watched, or was not right
@@ -65,6 +66,10 @@ class WindowError(InstepError, RuntimeError):
 
 class StateError(InstepError, ValueError):
     """A saved state does not fit this stepper."""
+
+
+class CheckpointError(InstepError, OSError):
+    """A checkpoint could not be written; or it is missing, damaged, or no checkpoint at all."""
 
 
 class SplitError(InstepError, ValueError):

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from instep.checkpoint.plain import first_foreign
 from instep.engine.feed import END, Feed
-from instep.errors import StateError
+from instep.errors import SetupError, StateError
 
 
 def random_batches(count: int = 6):
@@ -92,3 +93,96 @@ def test_generators_of_the_loader_are_put_back():
     for expected in whole[1:]:
         assert torch.equal(again.take(), expected)
     assert again.take() is END
+
+
+class Counting:
+    """A loader that knows where it is, as torchdata's StatefulDataLoader does."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        self.drawn = 0
+
+    def state_dict(self):
+        return {"done": self.done}
+
+    def load_state_dict(self, state):
+        self.done = state["done"]
+
+    def __iter__(self):
+        while self.done < 6:
+            self.done += 1
+            self.drawn += 1
+            yield self.done, torch.rand(1).item()
+        self.done = 0
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 3])
+@pytest.mark.parametrize("work_done", [False, True])
+def test_a_loader_that_is_asked_draws_nothing_again(ahead, work_done):
+    torch.manual_seed(5)
+    feed = Feed(Counting(), by="loader")
+    for _ in range(3):
+        feed.draw_ahead(ahead)
+        feed.finish()
+        batch = feed.take()
+    torch.rand(2)
+    if work_done:
+        feed.finish()
+    position = feed.position()
+    rest = [] if work_done else [batch]
+    if not work_done:
+        rng_now = torch.get_rng_state()
+        torch.set_rng_state(position.random.get("cpu", rng_now))
+    while (one := feed.take()) is not END:
+        rest.append(one)
+    torch.manual_seed(77)
+    again = Counting()
+    resumed = Feed(again, position, by="loader")
+    found = []
+    while (one := resumed.take()) is not END:
+        found.append(one)
+    assert [index for index, _ in found] == [index for index, _ in rest]
+    assert again.drawn == len(found)
+    if work_done:
+        assert found == rest
+
+
+def test_a_loader_that_cannot_be_asked_is_refused():
+    with pytest.raises(SetupError, match="has no state_dict"):
+        Feed([1, 2], by="loader")
+    position = Feed(Counting(), by="loader").position()
+    with pytest.raises(StateError, match='saved with resume="loader", this loop has'):
+        Feed(Counting(), position)
+    with pytest.raises(StateError, match='saved with resume="count", this loop has'):
+        Feed(Counting(), Feed([1]).position(), by="loader")
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata 0.11 with torch 2.13
+@pytest.mark.parametrize("workers", [0, 2])
+def test_torchdata(workers):
+    """Without random augmentation it comes back to the same batches, with workers, too."""
+    torchdata = pytest.importorskip("torchdata.stateful_dataloader")
+
+    def loader():
+        generator = torch.Generator().manual_seed(3)
+        return torchdata.StatefulDataLoader(
+            list(range(20)), batch_size=2, shuffle=True, num_workers=workers, generator=generator
+        )
+
+    feed = Feed(loader(), by="loader")
+    for _ in range(3):
+        feed.draw_ahead(1)
+        feed.take()
+        feed.finish()
+    feed.draw_ahead(1)
+    position = feed.position()
+    assert first_foreign(position.loader) is None
+    rest = []
+    while (one := feed.take()) is not END:
+        rest.append(one.tolist())
+    resumed = Feed(loader(), position, by="loader")
+    found = []
+    while (one := resumed.take()) is not END:
+        found.append(one.tolist())
+    assert found == rest
+    assert len(found) == 7

@@ -112,6 +112,37 @@ def test_contrastive(capsys: pytest.CaptureFixture[str]) -> None:
     assert number(out, "distance after 20 updates, two passes") < EXACT
 
 
+def test_train_lm(capsys: pytest.CaptureFixture[str]) -> None:
+    first, *_, last = numbers(printed("train_lm", capsys), "loss")
+    assert last < 3.5 < first < 6.0  # a guess among 256 bytes is 5.5
+
+
+def test_train_lm_goes_on_when_it_is_started_again(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module("examples.train_lm")
+    options = ["--lines=60", "--width=16", "--every=1"]
+    module.main(options)
+    expected = capsys.readouterr().out.splitlines()
+    options.append(f"--save={tmp_path / 'lm.ckpt'}")
+    padded, calls = module.padded, []
+
+    def stops(lines):
+        calls.append(1)
+        if len(calls) in (7, 11):
+            raise KeyboardInterrupt
+        return padded(lines)
+
+    monkeypatch.setattr(module, "padded", stops)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            module.main(options)
+    module.main(options)
+    assert capsys.readouterr().out.splitlines()[-1] == expected[-1]
+    # Of 16 micro-batches, those of a window that was not over came again.
+    assert 16 < len(calls) < 32
+
+
 def test_resume(capsys: pytest.CaptureFixture[str]) -> None:
     out = printed("resume", capsys)
     assert "stopped in epoch 2 after 19 micro-batches" in out

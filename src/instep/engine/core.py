@@ -17,6 +17,7 @@ from instep.splits.sizes import Sizes
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from instep.engine.autosave import Autosave
     from instep.engine.lane import Lane
     from instep.engine.precision import Precision
     from instep.engine.ranks.together import Together
@@ -42,6 +43,8 @@ class Core:
     sizes: Sizes = field(default_factory=Sizes)
     """How many samples fit, for splits that find out."""
     kept_buffers: Kept = field(default_factory=Kept)
+    autosave: Autosave | None = None
+    """Who is told of every place that a run can be continued from."""
     _warned: set[str] = field(default_factory=set)
 
     def lane(self, optimizer: str | None) -> Lane:
@@ -132,6 +135,11 @@ class Core:
             self.recorder.scaled(old, self.scaling.scale)
         for lane in self.lanes.values():
             lane.rescale(ratio)
+
+    def between_micro_batches(self, *, is_last: bool) -> None:
+        """Tell whoever saves that the run can be continued from here; after the last, it closes."""
+        if self.autosave is not None and not is_last:
+            self.autosave.at_safe_point(between_windows=False)
 
     def complain_if_empty(self, updates: Iterable[Update]) -> None:
         """Raise for an empty window, if the user asked for it."""

@@ -5,6 +5,9 @@ drawn. Skipping is by count: put back the random state of the epoch's start, ite
 anew, drop what was done, then put back the random state of now. That is bit-identical with and
 without workers.
 
+A loader that has a `state_dict()` of its own (torchdata's `StatefulDataLoader`) may be asked
+instead: then nothing is drawn again, and what it does not save is not put back.
+
 Batches are drawn before they are handed out in two cases only: the first of a window, to know
 whether there is another window, and a whole window, if its items are counted ahead.
 """
@@ -13,17 +16,19 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 
 from instep.engine import rng
-from instep.errors import StateError
+from instep.errors import SetupError, StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 END = object()
+
+ResumeBy = Literal["count", "loader"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +45,30 @@ class Position:
     """The states, at the epoch's start, of the generators that the loader was given."""
     is_reused: bool
     """Whether the epoch began with workers that had served an epoch before."""
+    loader: Any = None
+    """The state of the loader itself, before the first batch that was not done; if it was asked."""
+    begins_at: int = 0
+    """How much of the epoch was done before its loop began, where other ranks had begun it."""
+    turns: dict[str, int] | None = None
+    """How the ranks take turns, if the loader was made by `instep.distributed.shard`."""
+
+
+class _Mark(NamedTuple):
+    """Before a draw: the random states, and the loader's own."""
+
+    random: Any
+    loader: Any
 
 
 class Feed:
     """One pass over a loader."""
 
-    def __init__(self, loader: Iterable[Any], position: Position | None = None) -> None:
+    def __init__(
+        self, loader: Iterable[Any], position: Position | None = None, *, by: ResumeBy = "count"
+    ) -> None:
+        self._owner = _stateful(loader) if by == "loader" else None
+        if position is not None:
+            _require_same_way(position, by)
         generators = rng.generators_of(loader)
         if position is not None:
             missing = sorted(position.generators.keys() - generators.keys())
@@ -59,6 +82,16 @@ class Feed:
         self._is_reused = has_live_workers(loader)
         if position is not None and position.is_reused != self._is_reused:
             self._match_workers(loader, is_reused=position.is_reused)
+        if self._owner is not None and position is not None:
+            self._owner.load_state_dict(position.loader)
+        self._dealer = _dealer_of(loader)
+        self._per_batch = _units_per_batch(loader, self._dealer)
+        self._begins_at = 0 if position is None else position.begins_at
+        self._is_over = False
+        if self._begins_at:
+            if self._dealer is None:
+                raise _other_loader("it was made by instep.distributed.shard, this one was not.")
+            self._dealer.begins_at = self._begins_at
         self._batches: Iterator[Any] = iter(loader)
         # Batches waiting, each with the random state before it was drawn.
         self._ahead: deque[tuple[Any, Any]] = deque()
@@ -66,7 +99,9 @@ class Feed:
         self._has_hand = False
         self._hand_drawn: Any = None
         self._hand_out: Any = None
-        self._snapshot = rng.snapshot()
+        self._snapshot = rng.snapshot() if self._owner is None else self._mark
+        self.on_failure: Callable[[], None] | None = None
+        """Called when the loader has raised, before its error goes on."""
         if position is not None:
             self._return_to(position)
 
@@ -86,7 +121,7 @@ class Feed:
         self._is_reused = is_reused
 
     def _return_to(self, position: Position) -> None:
-        for _ in range(position.skip):
+        for _ in range(position.skip if self._owner is None else 0):
             if next(self._batches, END) is END:
                 raise _other_loader(f"it ended before batch {position.skip}, where that run was.")
         self._done = position.skip
@@ -95,13 +130,28 @@ class Feed:
             self._draw()
         rng.restore(position.random)
 
+    def _mark(self) -> _Mark:
+        return _Mark(rng.snapshot()(), None if self._owner is None else self._owner.state_dict())
+
     def _draw(self) -> bool:
         before = self._snapshot()
-        batch = next(self._batches, END)
+        batch = self._next(before)
         if batch is END:
             return False
         self._ahead.append((batch, before))
         return True
+
+    def _next(self, before: Any) -> Any:
+        try:
+            batch = next(self._batches, END)
+            self._is_over = batch is END
+        except Exception:
+            # Nothing was drawn: a resumed run tries again, with the same random numbers.
+            rng.restore(_random_of(before))
+            if self.on_failure is not None:
+                self.on_failure()
+            raise
+        return batch
 
     def draw_ahead(self, batches: int) -> bool:
         """Draw until so many wait, or the loader ends; return whether any waits."""
@@ -121,7 +171,7 @@ class Feed:
         else:
             self._hand_out = None
             self._hand_drawn = self._snapshot()
-            batch = next(self._batches, END)
+            batch = self._next(self._hand_drawn)
             if batch is END:
                 return END
         self._has_hand = True
@@ -141,15 +191,73 @@ class Feed:
     def position(self) -> Position:
         """Return where a resumed run continues; a batch in hand without work will come again."""
         now = rng.full_state()
-        redraw = [rng.widened(before) for _, before in self._ahead]
+        marks = [before for _, before in self._ahead]
         if self._has_hand:
-            redraw.insert(0, rng.widened(self._hand_drawn))
+            marks.insert(0, self._hand_drawn)
             # What torch has drawn since the batch was handed out belongs to work that comes again.
             now = {key: value for key, value in now.items() if key not in ("cpu", "cuda")}
             if self._hand_out is not None:
-                now.update(rng.widened(self._hand_out))
+                now.update(_random_of(self._hand_out))
+        state = None
+        if self._owner is not None:
+            state = marks[0].loader if marks else self._owner.state_dict()
         return Position(
-            self._done, redraw, now, self._epoch_random, self._generators, self._is_reused
+            self._done,
+            [_random_of(mark) for mark in marks],
+            now,
+            self._epoch_random,
+            self._generators,
+            self._is_reused,
+            state,
+            self._begins_at,
+            self._turns(),
+        )
+
+    def _turns(self) -> dict[str, int] | None:
+        if self._dealer is None or self._owner is not None:
+            return None
+        return {
+            "world": self._dealer.world,
+            "per_batch": self._per_batch,
+            "is_over": int(self._is_over),
+        }
+
+
+def _dealer_of(loader: Any) -> Any:
+    """Return what deals out a loader's samples or batches to ranks, if anything does."""
+    places = (loader, getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None))
+    return next((place for place in places if hasattr(place, "begins_at")), None)
+
+
+def _units_per_batch(loader: Any, dealer: Any) -> int:
+    deals_samples = dealer is not None and dealer is getattr(loader, "sampler", None)
+    return int(loader.batch_size) if deals_samples else 1
+
+
+def _random_of(mark: Any) -> rng.RandomState:
+    return rng.widened(mark.random if isinstance(mark, _Mark) else mark)
+
+
+def _stateful(loader: Any) -> Any:
+    if not all(callable(getattr(loader, name, None)) for name in ("state_dict", "load_state_dict")):
+        raise SetupError(
+            f'resume="loader" with a {type(loader).__name__}, which has no state_dict().',
+            why="it asks the loader itself where it is.",
+            fix='use torchdata\'s StatefulDataLoader, or resume="count", which works with any '
+            "loader that gives the same batches again.",
+            more="resume",
+        )
+    return loader
+
+
+def _require_same_way(position: Position, by: ResumeBy) -> None:
+    if (position.loader is not None) != (by == "loader"):
+        saved = "count" if position.loader is None else "loader"
+        raise StateError(
+            f'the state was saved with resume="{saved}", this loop has resume="{by}".',
+            why="one counts batches and the other has the loader's own state.",
+            fix=f'resume with resume="{saved}".',
+            more="resume",
         )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from instep.errors import StateError, WindowError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from instep.engine.core import Core
     from instep.engine.feed import Feed
@@ -34,6 +35,47 @@ class Loop:
         self.window: Window | None = None
         self.run: Run | None = None
         self.pending: Resume | None = None
+        self.epoch = 0
+        self.is_epoch_over = False
+        """Whether the loop of this epoch has come to its end, or was left."""
+        self.was_left = self.has_finished = False
+
+    def epoch_to_save(self) -> int:
+        """Return the epoch that a resumed run begins with: the next, once this one's loop is over.
+
+        A loop may be left by `break`, and its epoch is over then; in an `except` block it was left
+        by an error, and the place in its data is gone.
+        """
+        if not self.is_epoch_over or self.run is not None or self.pending is not None:
+            return self.epoch
+        if self.was_left and sys.exc_info()[0] is not None:
+            self.core.warn(
+                "a checkpoint was made after an error had left the loop.",
+                why="the place in its data went with the loop, so that its epoch begins anew when "
+                "this is loaded.",
+                fix="save inside the loop, or use stepper.autosave; for Ctrl-C, with "
+                "signals=[signal.SIGINT].",
+                more="resume",
+            )
+            return self.epoch
+        return self.epoch + 1
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """Count epochs, from the one that was saved."""
+        while self.epoch < count:
+            self.is_epoch_over = False
+            yield self.epoch
+            self.epoch += 1
+        self.is_epoch_over = False
+
+    def safe_point(self) -> None:
+        """Tell whoever saves that the run can be continued from here, between two windows."""
+        if self.core.autosave is not None:
+            self.core.autosave.at_safe_point(between_windows=True)
+
+    def _failed_draw(self) -> None:
+        if self.core.autosave is not None:
+            self.core.autosave.at_failed_draw()
 
     def require_no_window(self, what: str = "a window was opened") -> None:
         """Raise if a window is open: windows of one stepper do not nest."""
@@ -71,6 +113,8 @@ class Loop:
     def start(self, feed: Feed, sizes: Mapping[str, int]) -> Run:
         """Note that a loop over a loader is under way."""
         self.run = Run(feed, sizes, self.run)
+        self.has_finished = False
+        feed.on_failure = self._failed_draw
         return self.run
 
     def stop(self, run: Run) -> None:
@@ -80,6 +124,8 @@ class Loop:
             inside = inside.outer
         if inside is run:
             self.run = run.outer
+            self.is_epoch_over = True
+            self.was_left = not self.has_finished
 
     def open(self, window: Window, resumed: Resume | None) -> Window:
         """Make this the open window: every lane begins, or continues where it was saved."""
@@ -105,6 +151,7 @@ class Loop:
 
     def finish(self) -> None:
         """Note that a loader ended."""
+        self.has_finished = True
         self.pending = None
         self.core.conclude_all()
         if self.core.recorder is not None:
@@ -120,4 +167,6 @@ class Loop:
 def _described(sizes: Mapping[str, int] | None) -> str:
     if sizes is None:
         return "a window opened by hand"
+    if not sizes:
+        return "a loop over stepper.batches()"
     return f"windows of {', '.join(f'{size} for {name!r}' for name, size in sizes.items())}"

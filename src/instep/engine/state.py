@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from instep.engine.buffers import Gradients
     from instep.engine.lane import Lane
     from instep.engine.loop import Loop
-    from instep.engine.window import Window
 
 VERSION = 1
 
@@ -42,6 +41,11 @@ class Resume:
     def has_open_window(self) -> bool:
         """Whether a window was open when the state was saved."""
         return any(saved is not None for saved in self.windows.values())
+
+    def place(self) -> dict[str, Any]:
+        """Return the place as it was saved."""
+        position = None if self.position is None else asdict(self.position)
+        return {"sizes": self.sizes, "taken": self.taken, "position": position}
 
     def opens(self, lane: Lane) -> bool:
         """Whether this lane is to be open now; a frame may have closed it and not reopened it."""
@@ -78,7 +82,7 @@ def save(loop: Loop) -> dict[str, Any]:
     loop.core.conclude_all()
     window, run = loop.window, loop.run
     open_window = window if window is not None and window.is_open else None
-    _require_resumable(loop, open_window)
+    _require_resumable(loop)
     if open_window is not None and open_window.is_complete and not _any_open(loop):
         # Every optimizer was closed by hand in the last micro-batch: there is nothing to continue.
         open_window = None
@@ -86,7 +90,11 @@ def save(loop: Loop) -> dict[str, Any]:
     # A batch in hand without work comes again after a resume, so it does not count as taken.
     fresh = int(open_window is not None and feed is not None and feed.in_hand)
     place = None
-    if run is not None or open_window is not None:
+    waiting = None if run is not None else loop.pending
+    if waiting is not None:
+        # Loaded and not taken up yet: it is still the place to come back to.
+        place = waiting.place()
+    elif run is not None or open_window is not None:
         place = {
             "sizes": None if run is None else dict(run.sizes),
             "taken": 0 if open_window is None else open_window.taken - fresh,
@@ -95,13 +103,14 @@ def save(loop: Loop) -> dict[str, Any]:
     return {
         "version": VERSION,
         "index": loop.index - int(open_window is not None),
+        "epoch": loop.epoch_to_save(),
         "scaler": loop.core.scaling.state_dict(),
         "outcomes": loop.core.scaling.outcomes(),
         "random": rng.full_state(),
         "lanes": {
             name: {
                 "references": dict(lane.references),
-                "window": _save_lane(lane, fresh) if lane.is_open else None,
+                "window": _window_of(lane, fresh, waiting),
             }
             for name, lane in loop.core.lanes.items()
         },
@@ -110,21 +119,34 @@ def save(loop: Loop) -> dict[str, Any]:
     }
 
 
+def _window_of(lane: Lane, fresh: int, waiting: Resume | None) -> dict[str, Any] | None:
+    if lane.is_open:
+        return _save_lane(lane, fresh)
+    return None if waiting is None else waiting.windows[lane.name]
+
+
 def _any_open(loop: Loop) -> bool:
     return any(lane.is_open for lane in loop.core.lanes.values())
 
 
-def _require_resumable(loop: Loop, window: Window | None) -> None:
-    """Raise where a resumed run could not do what this one will do."""
-    why = None
+def why_not_resumable(loop: Loop) -> str | None:
+    """Say why a resumed run could not do what this one will do; None where it can."""
+    window = loop.window if loop.window is not None and loop.window.is_open else None
     if any(lane.is_closing for lane in loop.core.lanes.values()):
-        why = "a window is closing: its update may have happened already, or not."
-    elif window is not None and window.is_left:
-        why = "the inner loop was left, and what becomes of its window is not decided yet."
-    elif window is not None and window.sizes is None and loop.run is not None:
-        why = "a window is open by hand inside a loop over a loader, or a step() is running."
-    elif loop.run is not None and loop.run.outer is not None:
-        why = "one loop over a loader runs inside another, and only one can be come back to."
+        return "a window is closing: its update may have happened already, or not."
+    if window is not None and window.is_left:
+        return "the inner loop was left, and what becomes of its window is not decided yet."
+    if window is not None and window.sizes is None and loop.run is not None:
+        return "a window is open by hand inside a loop over a loader, or a step() is running."
+    if window is not None and loop.run is None and loop.pending is not None:
+        return "a window is open by hand, and a loaded place waits for its loop."
+    if loop.run is not None and loop.run.outer is not None:
+        return "one loop over a loader runs inside another, and only one can be come back to."
+    return None
+
+
+def _require_resumable(loop: Loop) -> None:
+    why = why_not_resumable(loop)
     if why is not None:
         raise WindowError(
             "state_dict() cannot be resumed from here.",
@@ -157,8 +179,7 @@ def _save_lane(lane: Lane, fresh: int) -> dict[str, Any]:
 
 def load(loop: Loop, state: dict[str, Any]) -> None:
     """Take over a saved state; nothing changes if it does not fit."""
-    loop.require_no_window("load_state_dict() was called")
-    _require_fit(loop, state)
+    require_loadable(loop, state)
     lanes = loop.core.lanes
     for name, lane in lanes.items():
         lane.references = dict(state["lanes"][name]["references"])
@@ -166,6 +187,8 @@ def load(loop: Loop, state: dict[str, Any]) -> None:
     # States from before there were any have none.
     loop.core.sizes.load_state_dict(state.get("fitting", []))
     loop.index = state["index"]
+    loop.epoch = state.get("epoch", 0)
+    loop.is_epoch_over = False
     loop.pending = None
     place = state["place"]
     if place is not None:
@@ -179,7 +202,9 @@ def load(loop: Loop, state: dict[str, Any]) -> None:
     rng.restore(state["random"])
 
 
-def _require_fit(loop: Loop, state: dict[str, Any]) -> None:
+def require_loadable(loop: Loop, state: dict[str, Any]) -> None:
+    """Raise if a state cannot be taken over, here and now."""
+    loop.require_no_window("load_state_dict() was called")
     problem = _misfit(loop, state)
     if problem is not None:
         raise StateError(

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from instep.engine import setup, state
+from instep.engine import saving, setup, state
 from instep.engine.auto import AutoStep
+from instep.engine.autosave import autosave_of
+from instep.engine.batches import batches
 from instep.engine.captured import Captures
 from instep.engine.core import Core
 from instep.engine.flat_buffers import FlatBuffers
@@ -28,13 +30,17 @@ from instep.errors import WindowError
 from instep.splits.micro import Micro
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from torch import nn
     from torch.optim import Optimizer
 
+    from instep.checkpoint.background import Writing
+    from instep.engine.autosave import Autosave
+    from instep.engine.feed import ResumeBy
     from instep.engine.forms import Encode
     from instep.engine.function import Split
+    from instep.engine.saving import Loaded, PathLike
     from instep.engine.update import Update
     from instep.trace import Trace
 
@@ -101,7 +107,7 @@ class Stepper:
         self.ranks = ranks_of(self.models, group, sync)
         self.optimizers = setup.optimizers_of(optimizer)
         setup.require_same_devices(self.models, self.optimizers)
-        schedulers = setup.schedulers_of(scheduler, self.optimizers)
+        self.schedulers = setup.schedulers_of(scheduler, self.optimizers)
         norms = setup.limits_of(clip_norm, "clip_norm", self.optimizers)
         values = setup.limits_of(clip_value, "clip_value", self.optimizers)
         setup.require_options(norms, values, empty=empty, fused=fused, capture=capture)
@@ -119,7 +125,7 @@ class Stepper:
             alone = len(self.optimizers) == 1
             flat = fused and setup.can_be_flat(self.models, name, together)
             lane = Lane(name, together, scaling, alone=alone, accumulate_in=widest, flat=flat)
-            lane.schedulers = schedulers[name]
+            lane.schedulers = self.schedulers[name]
             lane.clip_norm, lane.clip_value = norms[name], values[name]
             lanes[name] = lane
             if isinstance(lane.buffers, FlatBuffers):
@@ -133,6 +139,7 @@ class Stepper:
         )
         self._loop = Loop(self._core)
         self._tried: set[Hashable] = set()
+        self._desk = saving.Desk()
 
     def windows(
         self,
@@ -141,26 +148,54 @@ class Stepper:
         size: int | Mapping[str, int],
         count: Callable[[Any], object] | None = None,
         on_exit: OnExit = "discard",
+        resume: ResumeBy = "count",
     ) -> Windows:
         """Iterate a loader in windows of `size` micro-batches; the last one may be shorter.
 
         `count(batch)` tells a batch's items ahead of its backward: a number, or one per named term.
         Each window's batches are then drawn ahead, and losses with several denominators need no
         buffer of their own.
+
+        resume: how a saved run finds its place again. "count" draws and drops as many batches;
+            "loader" asks a loader with a `state_dict()`, such as torchdata's StatefulDataLoader.
         """
         sizes = setup.sizes_of(size, self.optimizers)
-        return Windows(self._loop, loader, sizes=sizes, count=count, on_exit=on_exit)
+        return Windows(self._loop, loader, sizes=sizes, count=count, on_exit=on_exit, resume=resume)
 
     def window(self) -> Window:
         """Open one window by hand: `with stepper.window() as window:` updates at its end.
 
         For work that comes without a loader, such as the patches of one image.
         """
+        self._between_by_hand()
         return self._open_by_hand(tuple(self._core.lanes.values()))
+
+    def batches(self, loader: Iterable[Any], *, resume: ResumeBy = "count") -> Iterator[Any]:
+        """Iterate a loader for `step`: its position is then saved, and resumed from, as a window's.
+
+        A batch is done when a step has been made with it.
+        """
+        return batches(self._loop, loader, resume=resume)
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """Count epochs from 0, or from the one in which the loaded run was saved.
+
+        One loop over one loader in each of them. It counts on: `epochs(5)` after `epochs(3)` are
+        two more.
+        """
+        return self._loop.epochs(count)
 
     def _open_by_hand(self, lanes: Sequence[Lane]) -> Window:
         resumed = self._loop.begin(None)
         return self._loop.open(Window(self._core, lanes, index=self._loop.index), resumed)
+
+    def _between_by_hand(self) -> None:
+        run = self._loop.run
+        if run is None:
+            self._loop.safe_point()
+        elif not run.sizes:
+            # What was to be done with this batch is done, or begun.
+            run.feed.finish()
 
     def step(
         self,
@@ -216,7 +251,9 @@ class Stepper:
         if isinstance(split, Micro) and split.is_auto:
             form.require_pieces_alone()
             fitting = AutoStep(self._loop, lane, self.models, self._open_by_hand, split)
-            return fitting.run(batch, loss_fn, optimizer=optimizer)
+            update = fitting.run(batch, loss_fn, optimizer=optimizer)
+            self._between_by_hand()
+            return update
         plan = plan_of(batch, split, form.models_on_pieces(self.models))
         if verify:
             require_once(self, batch, form, split, self._tried)
@@ -225,6 +262,7 @@ class Stepper:
             with self._captures.aside(device), self._open_by_hand([lane]) as window:
                 plan.try_on(loss_fn)
                 self._captures.run(window, lane, plan, loss_fn, name=optimizer)
+            self._between_by_hand()
             return window.update
         with self._open_by_hand([lane]) as window:
             form.run(
@@ -236,6 +274,7 @@ class Stepper:
                 optimizer=optimizer,
                 together=self._together,
             )
+        self._between_by_hand()
         return window.update
 
     @property
@@ -260,6 +299,63 @@ class Stepper:
         Random states are put back, so load it last.
         """
         state.load(self._loop, state_dict)
+
+    def save(self, path: PathLike, *, extra: Any = None, wait: bool = True) -> Writing:
+        """Save model, optimizers, schedulers, scaler and the stepper itself, also in a window.
+
+        The file appears whole or not at all; the one before is kept as `<path>.previous`. On
+        several ranks it is a folder, and all of them call this at the same place.
+
+        extra: your own data, of numbers, strings, lists, dicts and tensors.
+        wait: False writes while training goes on, from a copy that is taken before this returns;
+            `.wait()` of what it returns waits for the disk.
+        """
+        self._desk.clear()
+        return saving.save(self, self._loop, self._desk, path, extra=extra, wait=wait)
+
+    def load(self, path: PathLike, *, previous: bool = False) -> Loaded:
+        """Continue from a saved checkpoint: the next loop over the same loader goes on in it.
+
+        A file that is damaged is an error, and nothing is loaded; previous=True takes the one
+        before. Model and optimizers are those of this stepper, and are filled in place.
+        """
+        self._desk.clear()
+        return saving.load(self, self._loop, path, previous=previous)
+
+    def autosave(
+        self,
+        path: PathLike,
+        *,
+        every: int | None = None,
+        seconds: float | None = None,
+        extra: dict[str, Any] | None = None,
+        wait: bool = True,
+        signals: Sequence[int] | None = None,
+        deadline: float = 30.0,
+    ) -> Autosave:
+        """Load the checkpoint at `path` if there is one, and save there from now on.
+
+        `with stepper.autosave("run.ckpt", every=100) as run:` saves once more at its end, so that
+        a run that is started again after it was done has nothing to do.
+
+        every, seconds: save after so many updates, or so much time, between two windows.
+        extra: your own data, saved along and filled from what was loaded (`run.extra`).
+        wait: False writes while training goes on.
+        signals: save and end when one of these comes; SIGTERM unless you say otherwise. It is
+            saved at the next micro-batch, then the handler that was there before is called.
+        deadline: seconds that a scheduler leaves between such a signal and the end.
+        """
+        return autosave_of(
+            self,
+            self._loop,
+            path,
+            every=every,
+            seconds=seconds,
+            extra=extra,
+            wait=wait,
+            signals=signals,
+            deadline=deadline,
+        )
 
     def __repr__(self) -> str:
         names = ", ".join(

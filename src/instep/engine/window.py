@@ -56,8 +56,7 @@ class Window:
         self.was_iterated = False
         self.is_attempt = False
         """Whether it is replayed when it fails, so that nobody else has to know."""
-        self._core = core
-        self._feed = feed
+        self._core, self._feed = core, feed
         self._counts = counts
         self._frame = math.lcm(*sizes.values()) if sizes else 0
         self._only = self.lanes[0] if len(core.lanes) == 1 else None
@@ -99,7 +98,7 @@ class Window:
                 if precision.is_active:
                     precision.leave()
                 feed.finish()
-                if self._only is None:
+                if self._only is None or self._core.autosave is not None:
                     self._end_micro_batch()
             if self._state is State.OPEN:
                 self._close_all()
@@ -122,9 +121,10 @@ class Window:
 
     def _end_micro_batch(self) -> None:
         """Update what is due; with one optimizer that is the end of the window, and done there."""
-        if self._state is State.OPEN:
+        if self._state is State.OPEN and self._only is None:
             self._close_lanes([lane for lane in self.lanes if lane.is_open and self._is_due(lane)])
             self._core.settle()
+        self._core.between_micro_batches(is_last=self.taken >= self._frame)
 
     def open_lane(self, lane: Lane) -> None:
         """Begin a lane's next window inside this one, with its counts if they are known ahead."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from instep.engine.feed import ResumeBy
     from instep.engine.loop import Loop, Run
     from instep.engine.window import Counts
 
@@ -40,6 +41,7 @@ class Windows:
         sizes: Mapping[str, int],
         count: Callable[[Any], object] | None,
         on_exit: OnExit,
+        resume: ResumeBy = "count",
     ) -> None:
         if on_exit not in ("discard", "flush"):
             raise SetupError(
@@ -55,6 +57,7 @@ class Windows:
         self._frame = math.lcm(*sizes.values())
         self._count = count
         self._on_exit = on_exit
+        self._resume = resume
         self._is_managed = False
         self._run: Run | None = None
         self._window: Window | None = None
@@ -83,11 +86,13 @@ class Windows:
         loop = self._loop
         self._is_finished = False
         resumed = loop.begin(self._sizes)
-        feed = Feed(self._loader, resumed.position if resumed else None)
+        feed = Feed(self._loader, resumed.position if resumed else None, by=self._resume)
         self._run = run = loop.start(feed, self._sizes)
         ahead = self._frame if self._count is not None else 1
         window: Window | None = None
         try:
+            if resumed is None or not resumed.has_open_window:
+                loop.safe_point()
             # A saved window may have had its last batch already: it comes first, whatever is left.
             taken = resumed.taken if resumed else 0
             has_more = feed.draw_ahead(max(ahead - taken, 0)) if ahead > 1 else feed.draw_ahead(1)
@@ -108,6 +113,7 @@ class Windows:
                 resumed, taken = None, 0
                 yield window
                 self._leave(window)
+                loop.safe_point()
                 has_more = self._agreed(feed.draw_ahead(ahead), window)
             loop.finish()
             loop.stop(run)

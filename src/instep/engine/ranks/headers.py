@@ -64,6 +64,8 @@ class Said:
     about: str = ""
     has_more: bool = False
     """Whether its loader has further batches."""
+    wants_save: bool = False
+    """Whether it would like to save a checkpoint as soon as all can."""
     is_over: bool = False
     """Whether, as far as it knows, this is the last close of its window."""
     touched: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ round of talk, from which every rank concludes the same, and then one sum of the
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from instep.engine.ranks.closing import Closing
@@ -70,6 +70,11 @@ class Together:
         """Whether any rank's has, as heard in the last one."""
         self.is_in_step = True
         """Whether the last round went well, and this rank has not given up since."""
+        self.wants_save = False
+        """Whether this rank would like to save; changes only where all ranks are between windows.
+        """
+        self.any_wants_save = False
+        """Whether any rank would, as heard in the last round."""
         self._exchange = Exchange(ranks)
         self._given_up = 0
         self._loops = 0
@@ -132,7 +137,10 @@ class Together:
         self, said: Said, what: str, meanwhile: Callable[[], None] | None = None
     ) -> list[Said]:
         self.is_in_step = self._is_inside = False
+        if self.wants_save:
+            said = replace(said, wants_save=True)
         heard = self._exchange.round(said, what, meanwhile)
+        self.any_wants_save = any(one.wants_save for one in heard)
         self.any_has_more = any(one.has_more for one in heard)
         return heard
 

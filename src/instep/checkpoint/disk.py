@@ -1,0 +1,154 @@
+"""Files that appear whole or not at all, with the one before kept as `<name>.previous`.
+
+A new file is written under another name beside its place, flushed to the disk and then renamed. The
+one before stays reachable under a second name until the new one is in place, so that whenever the
+process or the machine stops, a whole checkpoint is found under one of the two names:
+
+| after | `run.ckpt` | `run.ckpt.previous` |
+|---|---|---|
+| writing `run.ckpt.<token>.writing` | last | the one before |
+| linking `run.ckpt` as `run.ckpt.outgoing` | last | the one before |
+| renaming the new one to `run.ckpt` | **new** | the one before |
+| renaming `run.ckpt.outgoing` to `run.ckpt.previous` | new | **last** |
+
+Where the file system has no hard links, the last one is renamed to `run.ckpt.previous` first, and
+for an instant there is nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from instep.checkpoint.envelope import EnvelopeError, Sealing, read_head
+from instep.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+if sys.platform != "win32":  # locks of another kind there: what a killed writer left stays
+    import fcntl
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def place_of(path: str | os.PathLike[str]) -> Path:
+    """Return where a checkpoint is; a link to it stays a link."""
+    return Path(os.path.realpath(path))
+
+
+def previous_of(path: Path) -> Path:
+    """Return where the checkpoint before the one at `path` is."""
+    return path.with_name(f"{path.name}.previous")
+
+
+def write_whole(path: Path, write: Callable[[Sealing], None], *, updates: int) -> None:
+    """Put a sealed file in place, the one before aside; on any error nothing has changed."""
+    with explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.writing")
+        try:
+            with temporary.open("xb") as file:
+                _lock(file)
+                sealing = Sealing(file)
+                write(sealing)
+                sealing.seal(updates=updates)
+                file.flush()
+                os.fsync(file.fileno())
+            _put_in_place(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        _remove_left_over(path)
+
+
+def _put_in_place(new: Path, path: Path) -> None:
+    outgoing, previous = path.with_name(f"{path.name}.outgoing"), previous_of(path)
+    outgoing.unlink(missing_ok=True)
+    # What is damaged already must not replace a whole one.
+    if has_head(path):
+        try:
+            outgoing.hardlink_to(path)
+        except OSError:
+            path.replace(previous)
+    try:
+        new.replace(path)
+        sync_folder(path.parent)
+        if outgoing.exists():
+            outgoing.replace(previous)
+            sync_folder(path.parent)
+    finally:
+        outgoing.unlink(missing_ok=True)
+
+
+def has_head(path: Path) -> bool:
+    """Whether a file is there that looks whole; its payload is not read."""
+    try:
+        with path.open("rb") as file:
+            read_head(file)
+    except (OSError, EnvelopeError):
+        return False
+    return True
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a loss of power, where that can be asked for."""
+    if os.name != "posix":  # pragma: no cover
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems do not know it for folders.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _lock(file: BinaryIO) -> None:
+    """Mark a file as being written: a lock goes with its process, however that ends."""
+    if sys.platform != "win32":
+        with contextlib.suppress(OSError):  # file systems without locks: nothing is removed there
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _remove_left_over(path: Path) -> None:
+    """Remove what writers of this checkpoint left that were killed."""
+    if sys.platform == "win32":
+        return
+    for other in path.parent.glob(f"{_escaped(path.name)}.*.writing"):
+        # Somebody else may be faster, or still be writing.
+        with contextlib.suppress(OSError), other.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            other.unlink()
+
+
+def _escaped(name: str) -> str:
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+
+
+@contextlib.contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn an error of the disk while writing into one that says what it means."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except OSError as error:
+        full = error.errno in FULL
+        text = error.strerror or str(error)
+        raise CheckpointError(
+            f"{path} could not be written: {'the disk is full' if full else text.lower()}.",
+            why=f"{text} ({errno.errorcode.get(error.errno or 0, 'OSError')}). What was written of "
+            "it is removed; the checkpoint that was there is as it was.",
+            fix="free some space, or save somewhere else. There must be room for one more "
+            "checkpoint than the two that are kept."
+            if full
+            else "make the folder writable, or save somewhere else.",
+            more="checkpoint",
+        ) from error

@@ -1,0 +1,116 @@
+"""What ranks say to each other about a checkpoint: a name, and whether it went well."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Protocol
+
+from instep.checkpoint.envelope import EnvelopeError
+from instep.errors import CheckpointError, InstepError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Waiting = Callable[[str], contextlib.AbstractContextManager[None]]
+
+
+class Ranks(Protocol):
+    """Who saves together; the engine's own object, as far as it is needed here."""
+
+    @property
+    def rank(self) -> int:
+        """The number of this process."""
+
+    @property
+    def world(self) -> int:
+        """How many there are."""
+
+    @property
+    def group(self) -> Any:
+        """The torch.distributed process group; None for a process by itself."""
+
+
+class Talk:
+    """The collectives of one save or load; a process by itself has nobody to wait for."""
+
+    def __init__(self, ranks: Ranks, group: Any = None, waiting: Waiting | None = None) -> None:
+        self.rank, self.world = ranks.rank, ranks.world
+        self.group = ranks.group if group is None else group
+        self.waiting: Waiting = waiting or _nobody
+        """Turns the error of a collective into one that says who did not come."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nobody else takes part."""
+        return self.group is None
+
+    def gather(self, mine: Any) -> list[Any]:
+        """Return what every rank says, in their order."""
+        if self.is_alone:
+            return [mine]
+        import torch.distributed as dist  # noqa: PLC0415 -- in use already
+
+        said: list[Any] = [None] * self.world
+        with self.waiting("the checkpoint"):
+            dist.all_gather_object(said, mine, group=self.group)
+        return said
+
+    @contextlib.contextmanager
+    def together(self, what: str) -> Iterator[None]:
+        """Do something on every rank; if it failed on one, raise on all of them.
+
+        An error of instep's own is the same one everywhere; of others, the first line.
+        """
+        error: Exception | None = None
+        try:
+            yield
+        except Exception as raised:  # noqa: BLE001 -- the others must hear of it, whatever it is
+            error = raised
+        told = None if error is None else _told(error)
+        said = self.gather(told)
+        failed = [rank for rank, each in enumerate(said) if each is not None]
+        if not failed:
+            return
+        if error is not None:
+            raise error
+        first = said[failed[0]]
+        raise CheckpointError(
+            f"{what} failed on {_ranks(failed)}: {first['what']}",
+            why=first["why"],
+            fix=first["fix"],
+            more=first["more"],
+        ) from _cause(first)
+
+
+def _nobody(_what: str) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext()
+
+
+def _cause(told: dict[str, Any]) -> Exception | None:
+    """Return what is behind an error, as far as decisions depend on it: the same on all ranks."""
+    if told.get("kind"):
+        return EnvelopeError(told["kind"], told["what"])
+    return OSError(told["errno"], told["what"]) if told.get("errno") else None
+
+
+def _told(error: Exception) -> dict[str, Any]:
+    if isinstance(error, InstepError):
+        cause = error.__cause__
+        return {
+            "what": error.what,
+            "why": error.why,
+            "fix": error.fix,
+            "more": error.more,
+            "kind": cause.kind if isinstance(cause, EnvelopeError) else None,
+            "errno": cause.errno if isinstance(cause, OSError) else None,
+        }
+    return {
+        "what": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
+        "why": "all ranks save and load together, or none of them does.",
+        "fix": "look at the output of that rank.",
+        "more": "checkpoint",
+    }
+
+
+def _ranks(numbers: list[int]) -> str:
+    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"

@@ -1,0 +1,280 @@
+"""`stepper.autosave`: go on where the last run ended, and save now and then, and when told to end.
+
+Saving happens at safe points, where a run can be continued bit for bit: between two micro-batches,
+between two windows, after a step in function style.
+"""
+
+from __future__ import annotations
+
+import errno
+import signal
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from instep.checkpoint import disk
+from instep.checkpoint.envelope import EnvelopeError
+from instep.engine import saving, state
+from instep.engine.signals import Signals
+from instep.errors import CheckpointError, SetupError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from instep.engine.loop import Loop
+    from instep.engine.ranks.together import Together
+    from instep.engine.saving import Loaded, PathLike
+    from instep.engine.stepper import Stepper
+
+DAMAGED = ("truncated", "corrupted", "unfinished")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often to save.
+
+    >>> Pace(every=10).is_due(updates=9, seconds=1e6), Pace(every=10).is_due(updates=10, seconds=0)
+    (False, True)
+    >>> Pace(seconds=60.0).is_due(updates=3, seconds=61.0)
+    True
+    >>> Pace(seconds=60.0).is_due(updates=0, seconds=61.0)
+    False
+    """
+
+    every: int | None = None
+    seconds: float | None = None
+
+    def is_due(self, *, updates: int, seconds: float) -> bool:
+        """Whether to save, so many updates and seconds after the last time."""
+        if updates < 1:
+            return False
+        by_count = self.every is not None and updates >= self.every
+        return by_count or (self.seconds is not None and seconds >= self.seconds)
+
+
+class Autosave:
+    """A run that saves itself; what `stepper.autosave` returns.
+
+    Use it as `with stepper.autosave(...) as run:` to save once more at the end and to put back the
+    handlers of signals.
+    """
+
+    def __init__(
+        self,
+        stepper: Stepper,
+        loop: Loop,
+        path: PathLike,
+        *,
+        pace: Pace,
+        extra: dict[str, Any],
+        wait: bool,
+        signals: Sequence[int],
+        deadline: float,
+    ) -> None:
+        self._core = loop.core
+        self._require_free(signals)
+        self.path = disk.place_of(path)
+        self.extra = extra
+        """Your own data: saved with every checkpoint, and filled from the one that was loaded."""
+        self._stepper, self._loop = stepper, loop
+        self._pace, self._wait = pace, wait
+        self._signals = Signals(signals, deadline, self._too_late)
+        self.resumed: Loaded | None = self._resume()
+        """The checkpoint that this run goes on from; None if it begins anew."""
+        if self.resumed is not None:
+            extra.update(self.resumed.extra or {})
+        self._saved_at = (loop.index, time.monotonic())
+        if self.resumed is None:
+            # What cannot be saved is found out now, and not an hour later; and a run that is killed
+            # before its first checkpoint begins again with the same weights.
+            self.save()
+        self._signals.install()
+        self._core.autosave = self
+
+    def _require_free(self, signals: Sequence[int]) -> None:
+        if self._core.autosave is not None:
+            raise SetupError(
+                "this stepper saves itself already.",
+                why="each autosave would put its own checkpoint in the place of the other's.",
+                fix="leave the `with` block of the first one before, or call its stop().",
+                more="autosave",
+            )
+        if signals and threading.current_thread() is not threading.main_thread():
+            raise SetupError(
+                "autosave was called outside of the main thread.",
+                why="Python sets and runs handlers of signals in the main thread only.",
+                fix="call it in the main thread, or pass signals=() to save by count and time.",
+                more="autosave",
+            )
+
+    def save(self) -> None:
+        """Save now; only where the run can be continued, as `stepper.save`."""
+        self._stepper.save(self.path, extra=self.extra)
+        self._saved_at = (self._loop.index, time.monotonic())
+
+    def stop(self) -> None:
+        """Save no more, and put back the handlers of signals."""
+        if self._core.autosave is self:
+            self._core.autosave = None
+            self._signals.restore()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None and self._core.autosave is self:
+                self.save()
+        finally:
+            self.stop()
+
+    # -- what the loops call -------------------------------------------------------------------
+
+    def at_safe_point(self, *, between_windows: bool) -> None:
+        """Save if it is time to, or if this process was told to end."""
+        if state.why_not_resumable(self._loop) is not None:
+            return
+        if self._core.together is not None:
+            if between_windows:
+                self._at_common_point(self._core.together)
+            return
+        if self._signals.received is not None:
+            self._save_or_say(wait=True)
+            self._signals.pass_on()
+            return
+        if between_windows:
+            updates, when = self._saved_at
+            if self._pace.is_due(
+                updates=self._loop.index - updates, seconds=time.monotonic() - when
+            ):
+                self._save_or_say(wait=self._wait)
+
+    def _at_common_point(self, together: Together) -> None:
+        """Save if any rank wants to, as all of them heard when they last closed a window."""
+        updates, when = self._saved_at
+        if together.any_wants_save or self._pace.is_due(
+            updates=self._loop.index - updates, seconds=0.0
+        ):
+            self._save_or_say(wait=self._wait or together.any_wants_save)
+            together.any_wants_save = False
+            self._signals.pass_on()
+            updates, when = self._saved_at
+        is_late = self._pace.is_due(
+            updates=self._loop.index - updates, seconds=time.monotonic() - when
+        )
+        together.wants_save = is_late or self._signals.received is not None
+
+    def at_failed_draw(self) -> None:
+        """Save because the loader has raised: up to here nothing is lost.
+
+        On one of several ranks there is nobody to save with.
+        """
+        if self._core.together is not None:
+            return
+        if state.why_not_resumable(self._loop) is None:
+            self._save_or_say(wait=True)
+            self._signals.pass_on()
+
+    def _save_or_say(self, *, wait: bool) -> None:
+        """Save; if the disk does not let us, say so and go on: training is not worth less."""
+        self._saved_at = (self._loop.index, time.monotonic())
+        try:
+            self._stepper.save(self.path, extra=self.extra, wait=wait)
+        except CheckpointError as error:
+            if not isinstance(error.__cause__, OSError):
+                raise
+            self._core.warn(
+                f"no checkpoint after {self._loop.index} updates. {error.what}",
+                why=f"{error.why} Training goes on.",
+                fix=f"{error.fix} It is tried again when the next one is due.",
+                more="autosave",
+            )
+
+    def _too_late(self, number: int) -> None:
+        updates, _ = self._saved_at
+        self._core.warn(
+            f"{signal.Signals(number).name} came, and no safe point before its deadline.",
+            why="a micro-batch was being worked on all the time, or nothing of the stepper ran. "
+            f"The last checkpoint was made after {updates} updates.",
+            fix="raise deadline= together with the scheduler's own, or use smaller micro-batches.",
+            more="autosave",
+        )
+
+    def _resume(self) -> Loaded | None:
+        if not saving.is_there(self._stepper, self._loop, self.path):
+            return None
+        try:
+            return self._stepper.load(self.path)
+        except CheckpointError as error:
+            cause = error.__cause__
+            is_missing = isinstance(cause, OSError) and cause.errno == errno.ENOENT
+            is_damaged = isinstance(cause, EnvelopeError) and cause.kind in DAMAGED
+            if not (is_missing or is_damaged):
+                raise
+            if not saving.is_there(self._stepper, self._loop, self.path, previous=True):
+                raise
+            said = error
+        loaded = self._stepper.load(self.path, previous=True)
+        self._core.warn(
+            f"{said.what.removesuffix('.')}: this run goes on from the checkpoint before it, after "
+            f"{loaded.updates} updates.",
+            why=said.why.replace(" Nothing was loaded.", ""),
+            fix="nothing to do, if you can do without the updates since.",
+            more="autosave",
+        )
+        return loaded
+
+
+def autosave_of(
+    stepper: Stepper,
+    loop: Loop,
+    path: PathLike,
+    *,
+    every: int | None,
+    seconds: float | None,
+    extra: dict[str, Any] | None,
+    wait: bool,
+    signals: Sequence[int] | None,
+    deadline: float,
+) -> Autosave:
+    """Check what was asked for, and begin."""
+    if signals is None:
+        signals = (signal.SIGTERM,)
+    problem = _problem(every, seconds, signals, extra)
+    if problem is not None:
+        raise SetupError(
+            problem,
+            why="a run saves itself after so many updates, after so much time, and when a signal "
+            "tells it to end.",
+            fix="stepper.autosave(path, every=100), for example; seconds=600 with it or instead.",
+            more="autosave",
+        )
+    return Autosave(
+        stepper,
+        loop,
+        path,
+        pace=Pace(every, seconds),
+        extra={} if extra is None else extra,
+        wait=wait,
+        signals=signals,
+        deadline=deadline,
+    )
+
+
+def _problem(every: object, seconds: object, signals: Sequence[int], extra: object) -> str | None:
+    if every is None and seconds is None and not signals:
+        return "nothing says when to save."
+    if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
+        return f"every is {every!r}, not a number of updates."
+    if seconds is not None and not (isinstance(seconds, int | float) and seconds > 0):
+        return f"seconds is {seconds!r}, not a time."
+    if extra is not None and not isinstance(extra, dict):
+        return f"extra is a {type(extra).__name__}, and has to be a dict."
+    return None

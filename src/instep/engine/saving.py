@@ -1,0 +1,291 @@
+"""What a checkpoint of a stepper holds, and how it is put back: all of it, or nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from instep.checkpoint import disk, files, folders
+from instep.checkpoint.background import Writing
+from instep.checkpoint.plain import copied
+from instep.checkpoint.talk import Talk
+from instep.engine import state
+from instep.engine.spreading import bare, cut, dealt, destinations
+from instep.errors import StateError, WindowError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from torch import nn
+
+    from instep.engine.loop import Loop
+    from instep.engine.ranks.world import Ranks
+    from instep.engine.stepper import Stepper
+
+    PathLike = str | os.PathLike[str]
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Which checkpoint was loaded; what `stepper.load` returns."""
+
+    path: Path
+    updates: int
+    """Updates that had been made when it was saved."""
+    is_previous: bool
+    """Whether it is the one before the last."""
+    extra: Any
+    """What was given to `stepper.save(extra=...)`."""
+
+
+class Desk:
+    """Where checkpoints are written, one at a time."""
+
+    def __init__(self) -> None:
+        self.writing: Writing | None = None
+        """The last one, until somebody has waited for it."""
+        self.group: Any = None
+        """Another group of the same processes, for writing while they train."""
+
+    def clear(self) -> None:
+        """Wait until what is being written is on the disk; raise if it could not be."""
+        writing, self.writing = self.writing, None
+        if writing is not None:
+            writing.wait()
+
+    def aside(self, ranks: Ranks) -> Any:
+        """Return a group that talks on the host, beside the training's own."""
+        if self.group is None:
+            import torch.distributed as dist  # noqa: PLC0415 -- in use already
+
+            members = dist.get_process_group_ranks(ranks.group)
+            self.group = dist.new_group(members, backend="gloo", use_local_synchronization=True)
+        return self.group
+
+
+def save(
+    stepper: Stepper, loop: Loop, desk: Desk, path: PathLike, *, extra: Any, wait: bool
+) -> Writing:
+    """Save everything that a run needs to go on: in one file, or, of several ranks, a folder."""
+    place = disk.place_of(path)
+    if not stepper.ranks.is_alone or place.is_dir():
+        desk.writing = _save_together(stepper, loop, desk, place, extra=extra, wait=wait)
+        return desk.writing
+    parts = {**_shared(stepper), **_own(stepper, extra)}
+    for name, part in parts.items():
+        files.require_plain(part, name)
+    if not wait:
+        parts = copied(parts)
+    updates = parts["stepper"]["index"]
+    writing = Writing(place, updates, lambda: files.write(place, parts, updates=updates))
+    writing.start(wait=wait)
+    desk.writing = writing
+    return writing
+
+
+def _save_together(
+    stepper: Stepper, loop: Loop, desk: Desk, place: Path, *, extra: Any, wait: bool
+) -> Writing:
+    _require_whole_shards(stepper, loop)
+    own, shared = _own(stepper, extra), _shared(stepper)
+    # What each rank has by itself, such as the statistics of BatchNorm, stays each rank's own.
+    own["buffers"] = [
+        _buffers(bare(m), s) for m, s in zip(stepper.models, shared["models"], strict=True)
+    ]
+    updates = own["stepper"]["index"]
+    # One process that goes on with a folder writes it at once.
+    wait = wait or stepper.ranks.is_alone
+    talk = _talk(stepper, loop) if wait else Talk(stepper.ranks, desk.aside(stepper.ranks))
+    write = folders.Write(place, shared, own if wait else copied(own), updates, talk)
+    if wait:
+        write.tensors()
+        write.finish()
+        return Writing(place, updates, lambda: None)
+    wait_for_tensors = write.copy_tensors()
+
+    def rest() -> None:
+        wait_for_tensors()
+        write.finish()
+
+    writing = Writing(place, updates, rest)
+    writing.start(wait=False)
+    return writing
+
+
+def _require_whole_shards(stepper: Stepper, loop: Loop) -> None:
+    is_open = loop.window is not None and loop.window.is_open
+    if stepper.ranks.kind == "sharded" and is_open:
+        raise WindowError(
+            "a sharded model cannot be saved in the middle of a window.",
+            why="its parameters are whole on every rank while a window is open, and their shards "
+            "are what is saved.",
+            fix="save between two windows: after the inner loop.",
+            more="checkpoint",
+        )
+
+
+def _talk(stepper: Stepper, loop: Loop) -> Talk:
+    together = loop.core.together
+    return Talk(stepper.ranks, waiting=None if together is None else together.waiting)
+
+
+def _buffers(model: nn.Module, saved: dict[str, Any]) -> dict[str, Any]:
+    """Take out of a model's state what is no parameter."""
+    names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    return {name: saved.pop(name) for name in list(saved) if name not in names}
+
+
+def is_there(stepper: Stepper, loop: Loop, path: PathLike, *, previous: bool = False) -> bool:
+    """Whether there is something to go on from, damaged or not; or a whole one before it."""
+    place, talk = disk.place_of(path), _talk(stepper, loop)
+    if talk.gather(place.is_dir())[0]:
+        return bool(talk.gather(len(folders.finished(place)) > int(previous))[0])
+    before = disk.previous_of(place)
+    if previous:
+        return bool(talk.gather(files.whole_head(before) is not None)[0])
+    return bool(talk.gather(place.exists() or before.exists())[0])
+
+
+def load(stepper: Stepper, loop: Loop, path: PathLike, *, previous: bool) -> Loaded:
+    """Put back what was saved; nothing changes unless all of it fits."""
+    place = disk.place_of(path)
+    talk = _talk(stepper, loop)
+    if talk.gather(place.is_dir())[0]:
+        found = folders.choose(place, talk, previous=previous)
+        parts, updates, where = _from_folder(stepper, found, talk), found.updates, found.path
+    else:
+        with talk.together("reading the checkpoint"):
+            read = files.read(disk.previous_of(place) if previous else place)
+            parts, updates, where = read.parts, read.updates, read.path
+    with talk.together("loading the checkpoint"):
+        _require_fit(stepper, loop, parts, is_dealt=where.is_dir())
+    put_back(stepper, parts)
+    return Loaded(where, updates, previous, parts["extra"])
+
+
+def _from_folder(stepper: Stepper, found: folders.Found, talk: Talk) -> dict[str, Any]:
+    with talk.together("reading the checkpoint"):
+        if found.world == talk.world:
+            own = folders.own_parts(found, talk.rank)
+        else:
+            everyone = [folders.own_parts(found, rank) for rank in range(found.world)]
+            own = dict(everyone[min(talk.rank, found.world - 1)])
+            states = [each["stepper"] for each in everyone]
+            own["stepper"] = dealt(states, talk.rank, talk.world)
+    with talk.together("reading the checkpoint"):
+        parts = folders.shared_parts(found, destinations(stepper.models, stepper.optimizers), talk)
+    for saved, buffers in zip(parts["models"], own["buffers"], strict=True):
+        saved.update(buffers)
+    return {**parts, "stepper": own["stepper"], "extra": own["extra"]}
+
+
+def _shared(stepper: Stepper) -> dict[str, Any]:
+    """Return what all ranks have in common; tensors are those that train, not copies."""
+    return {
+        "version": VERSION,
+        "models": [dict(bare(model).state_dict()) for model in stepper.models],
+        "optimizers": {
+            name: [optimizer.state_dict() for optimizer in together]
+            for name, together in stepper.optimizers.items()
+        },
+        "schedulers": {
+            name: [(type(one).__name__, _state_of(one)) for one in listed]
+            for name, listed in stepper.schedulers.items()
+        },
+    }
+
+
+def _own(stepper: Stepper, extra: Any) -> dict[str, Any]:
+    files.require_plain(extra, "extra")
+    return {"stepper": stepper.state_dict(), "extra": extra}
+
+
+def _state_of(scheduler: Any) -> Any:
+    return scheduler.state_dict() if hasattr(scheduler, "state_dict") else {}
+
+
+def _require_fit(stepper: Stepper, loop: Loop, parts: dict[str, Any], *, is_dealt: bool) -> None:
+    problem = next(_misfits(stepper, parts), None)
+    if problem is not None:
+        raise StateError(
+            f"this checkpoint does not fit: {problem}.",
+            why="it was saved with another model, optimizer or scheduler. Nothing was loaded.",
+            fix="build everything as it was when it was saved; what changed by intention is loaded "
+            "by itself, from torch.load (instep explain checkpoint).",
+            more="checkpoint",
+        )
+    if not is_dealt and stepper.ranks.world > 1:
+        # A file of one process, for several.
+        parts["stepper"] = dealt([parts["stepper"]], stepper.ranks.rank, stepper.ranks.world)
+        cut(parts, stepper.models, stepper.optimizers)
+    state.require_loadable(loop, parts["stepper"])
+
+
+def put_back(stepper: Stepper, parts: dict[str, Any]) -> None:
+    """Load the parts of a checkpoint into a stepper's model, optimizers and schedulers, and it."""
+    for model, saved in zip(stepper.models, parts["models"], strict=True):
+        bare(model).load_state_dict(saved)
+    for name, together in stepper.optimizers.items():
+        for optimizer, saved in zip(together, parts["optimizers"][name], strict=True):
+            optimizer.load_state_dict(saved)
+    for name, listed in stepper.schedulers.items():
+        for scheduler, (_, saved) in zip(listed, parts["schedulers"][name], strict=True):
+            if hasattr(scheduler, "load_state_dict"):
+                scheduler.load_state_dict(saved)
+    # Last: it puts back the random states.
+    stepper.load_state_dict(parts["stepper"])
+
+
+def _misfits(stepper: Stepper, parts: dict[str, Any]) -> Iterator[str]:
+    names = ("version", "models", "optimizers", "schedulers", "stepper", "extra")
+    missing = [name for name in names if name not in parts]
+    if missing:
+        yield f"it has no {', '.join(missing)}"
+        return
+    if parts["version"] != VERSION:
+        yield f"it has version {parts['version']}, this is {VERSION}"
+        return
+    if len(parts["models"]) != len(stepper.models):
+        yield f"it has {len(parts['models'])} models, this stepper {len(stepper.models)}"
+        return
+    for model, saved in zip(stepper.models, parts["models"], strict=True):
+        yield from _model_misfits(bare(model).state_dict(), saved)
+    yield from _optimizer_misfits(stepper, parts["optimizers"])
+    kinds = {name: [kind for kind, _ in listed] for name, listed in parts["schedulers"].items()}
+    here = {
+        name: [type(one).__name__ for one in listed] for name, listed in stepper.schedulers.items()
+    }
+    if kinds != here:
+        yield f"it has schedulers {kinds}, this stepper {here}"
+
+
+def _model_misfits(here: Mapping[str, Any], saved: Mapping[str, Any]) -> Iterator[str]:
+    for name in (name for name in here if name not in saved):
+        yield f"it has no {name!r}, which the model has"
+    for name in (name for name in saved if name not in here):
+        yield f"the model has no {name!r}, which it has"
+    for name in (name for name in saved if name in here):
+        one, other = saved[name], here[name]
+        if not isinstance(one, Tensor) or not isinstance(other, Tensor):
+            continue
+        if one.shape != other.shape:
+            yield f"{name!r} is {tuple(one.shape)} there and {tuple(other.shape)} in the model"
+        elif one.dtype != other.dtype:
+            yield f"{name!r} is {one.dtype} there and {other.dtype} in the model"
+
+
+def _optimizer_misfits(stepper: Stepper, saved: Mapping[str, Any]) -> Iterator[str]:
+    if saved.keys() != stepper.optimizers.keys():
+        yield f"it has optimizers {sorted(saved)}, this stepper {sorted(stepper.optimizers)}"
+        return
+    for name, together in stepper.optimizers.items():
+        there = [[len(g["params"]) for g in one["param_groups"]] for one in saved[name]]
+        here = [[len(g["params"]) for g in one.param_groups] for one in together]
+        if there != here:
+            yield f"{name!r} has parameters in groups of {there} there, and of {here} here"

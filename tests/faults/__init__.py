@@ -1,0 +1,1 @@
+"""Faults on purpose: where they may happen, and that nothing is lost."""
