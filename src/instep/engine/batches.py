@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from instep.engine.feed import END, Feed
+from instep.engine.feed import END
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def batches(loop: Loop, loader: Iterable[Any], *, resume: ResumeBy) -> Iterator[Any]:
     """Iterate a loader without windows, for steps in function style, and know where it is."""
     resumed = loop.begin({})
-    feed = Feed(loader, resumed.position if resumed else None, by=resume)
+    feed = loop.feed(loader, resumed, by=resume)
     run = loop.start(feed, {})
     loop.pending = None
     try:

@@ -24,7 +24,7 @@ from instep.engine import rng
 from instep.errors import SetupError, StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 END = object()
 
@@ -64,21 +64,28 @@ class Feed:
     """One pass over a loader."""
 
     def __init__(
-        self, loader: Iterable[Any], position: Position | None = None, *, by: ResumeBy = "count"
+        self,
+        loader: Iterable[Any],
+        position: Position | None = None,
+        *,
+        by: ResumeBy = "count",
+        generators: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
         self._owner = _stateful(loader) if by == "loader" else None
         if position is not None:
             _require_same_way(position, by)
-        generators = rng.generators_of(loader)
-        if position is not None:
-            missing = sorted(position.generators.keys() - generators.keys())
+        self._sources = rng.generators_of(loader)
+        known = generators if position is None else position.generators
+        if known:
+            missing = sorted(known.keys() - self._sources.keys())
             if missing:
                 raise _other_loader(f"it has no generator at {', '.join(missing)}, as it had then.")
+            for name, state in known.items():
+                self._sources[name].set_state(state)
+        if position is not None:
             rng.restore(position.epoch_random)
-            for name, state in position.generators.items():
-                generators[name].set_state(state)
         self._epoch_random = rng.full_state() if position is None else position.epoch_random
-        self._generators = {name: g.get_state() for name, g in generators.items()}
+        self._generators = self.generators_now()
         self._is_reused = has_live_workers(loader)
         if position is not None and position.is_reused != self._is_reused:
             self._match_workers(loader, is_reused=position.is_reused)
@@ -104,6 +111,10 @@ class Feed:
         """Called when the loader has raised, before its error goes on."""
         if position is not None:
             self._return_to(position)
+
+    def generators_now(self) -> dict[str, torch.Tensor]:
+        """Return the states of the generators that the loader was given."""
+        return {name: generator.get_state() for name, generator in self._sources.items()}
 
     def _match_workers(self, loader: Any, *, is_reused: bool) -> None:
         """Draw what the saved epoch drew at its start, no more and no less.

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from instep.engine.feed import Feed
 from instep.errors import StateError, WindowError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from torch import Tensor
 
     from instep.engine.core import Core
-    from instep.engine.feed import Feed
+    from instep.engine.feed import ResumeBy
     from instep.engine.state import Resume
     from instep.engine.window import Window
 
@@ -39,6 +42,19 @@ class Loop:
         self.is_epoch_over = False
         """Whether the loop of this epoch has come to its end, or was left."""
         self.was_left = self.has_finished = False
+        self.generators: dict[str, Tensor] = {}
+        """The loader's own generators after the last loop: the next epoch's order comes from them."""
+        self.are_loaded = False
+        """Whether these come from a saved state, and the next loop is to begin with them."""
+
+    def feed(self, loader: Iterable[Any], resumed: Resume | None, *, by: ResumeBy) -> Feed:
+        """Begin a pass over a loader, where it was saved or after the epoch that was."""
+        generators = self.generators if self.are_loaded and resumed is None else None
+        feed = Feed(
+            loader, None if resumed is None else resumed.position, by=by, generators=generators
+        )
+        self.are_loaded = False
+        return feed
 
     def epoch_to_save(self) -> int:
         """Return the epoch that a resumed run begins with: the next, once this one's loop is over.
@@ -124,6 +140,7 @@ class Loop:
             inside = inside.outer
         if inside is run:
             self.run = run.outer
+            self.generators = run.feed.generators_now()
             self.is_epoch_over = True
             self.was_left = not self.has_finished
 

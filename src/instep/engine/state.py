@@ -107,6 +107,7 @@ def save(loop: Loop) -> dict[str, Any]:
         "scaler": loop.core.scaling.state_dict(),
         "outcomes": loop.core.scaling.outcomes(),
         "random": rng.full_state(),
+        "generators": loop.generators,
         "lanes": {
             name: {
                 "references": dict(lane.references),
@@ -191,6 +192,8 @@ def load(loop: Loop, state: dict[str, Any]) -> None:
     loop.is_epoch_over = False
     loop.pending = None
     place = state["place"]
+    loop.generators = state.get("generators", {})
+    loop.are_loaded = place is None
     if place is not None:
         position = place["position"]
         loop.pending = Resume(

@@ -86,7 +86,7 @@ class Windows:
         loop = self._loop
         self._is_finished = False
         resumed = loop.begin(self._sizes)
-        feed = Feed(self._loader, resumed.position if resumed else None, by=self._resume)
+        feed = loop.feed(self._loader, resumed, by=self._resume)
         self._run = run = loop.start(feed, self._sizes)
         ahead = self._frame if self._count is not None else 1
         window: Window | None = None
