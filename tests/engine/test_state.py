@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import instep
+from instep.distributed import shard
 from instep.errors import StateError, WindowError
 from tests.engine.kit import assert_bit_identical, batches, mean_loss, mlp
 
@@ -441,3 +442,49 @@ def test_a_step_before_the_loop_does_not_lose_the_place():
     resumed.stepper.step(torch.ones(2, 5), lambda x: resumed.model(x).square().mean())
     _, log = resumed.epoch()
     assert len(log) == 2
+
+
+@pytest.mark.parametrize("deal", [False, True], ids=["a generator of its own", "dealt out"])
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_state_from_between_epochs_goes_on_with_the_next_order(deal, epochs):
+    def built():
+        torch.manual_seed(0)
+        model = nn.Linear(1, 1)
+        stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.01))
+        generator = torch.Generator().manual_seed(5)
+        data = torch.arange(12.0)[:, None]
+        loader = DataLoader(data, batch_size=2, shuffle=True, generator=generator)
+        return model, stepper, shard(loader) if deal else loader
+
+    def epoch(model, stepper, loader):
+        seen = []
+        for window in stepper.windows(loader, size=2):
+            for x in window:
+                seen += x.flatten().tolist()
+                window.backward(model(x).square().mean(), items=len(x))
+        return seen
+
+    straight = built()
+    orders = [epoch(*straight) for _ in range(epochs)]
+    # Tensors of a generator's state change in place: what was saved must not.
+    saved = copy.deepcopy(straight[1].state_dict())
+    orders += [epoch(*straight), epoch(*straight)]
+    assert len({tuple(order) for order in orders}) == len(orders)
+    resumed = built()
+    resumed[1].load_state_dict(saved)
+    again = copy.deepcopy(resumed[1].state_dict())
+    assert torch.equal(*(next(iter(s["generators"].values())) for s in (saved, again)))
+    assert [epoch(*resumed), epoch(*resumed)] == orders[epochs:]
+
+
+def test_a_new_epoch_may_have_a_loader_without_a_generator():
+    model = nn.Linear(1, 1)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.01))
+    data = torch.arange(4.0)[:, None]
+    loader = DataLoader(data, shuffle=True, generator=torch.Generator())
+    for _ in range(2):
+        for window in stepper.windows(loader, size=2):
+            for x in window:
+                window.backward(model(x).square().mean(), items=len(x))
+        stepper.load_state_dict(stepper.state_dict())
+        loader = DataLoader(data)

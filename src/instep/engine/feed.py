@@ -71,18 +71,16 @@ class Feed:
         by: ResumeBy = "count",
         generators: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
+        """Begin it: at a saved position, or with generators as the epoch before has left them."""
         self._owner = _stateful(loader) if by == "loader" else None
         if position is not None:
             _require_same_way(position, by)
         self._sources = rng.generators_of(loader)
-        known = generators if position is None else position.generators
-        if known:
-            missing = sorted(known.keys() - self._sources.keys())
-            if missing:
-                raise _other_loader(f"it has no generator at {', '.join(missing)}, as it had then.")
-            for name, state in known.items():
-                self._sources[name].set_state(state)
-        if position is not None:
+        if position is None:
+            # A new epoch may have another loader.
+            self._put_back({n: s for n, s in (generators or {}).items() if n in self._sources})
+        else:
+            self._put_back(position.generators)
             rng.restore(position.epoch_random)
         self._epoch_random = rng.full_state() if position is None else position.epoch_random
         self._generators = self.generators_now()
@@ -111,6 +109,13 @@ class Feed:
         """Called when the loader has raised, before its error goes on."""
         if position is not None:
             self._return_to(position)
+
+    def _put_back(self, states: Mapping[str, torch.Tensor]) -> None:
+        missing = sorted(states.keys() - self._sources.keys())
+        if missing:
+            raise _other_loader(f"it has no generator at {', '.join(missing)}, as it had then.")
+        for name, state in states.items():
+            self._sources[name].set_state(state)
 
     def generators_now(self) -> dict[str, torch.Tensor]:
         """Return the states of the generators that the loader was given."""

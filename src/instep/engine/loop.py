@@ -43,7 +43,7 @@ class Loop:
         """Whether the loop of this epoch has come to its end, or was left."""
         self.was_left = self.has_finished = False
         self.generators: dict[str, Tensor] = {}
-        """The loader's own generators after the last loop: the next epoch's order comes from them."""
+        """The loader's own generators after the last loop: what the next order is drawn from."""
         self.are_loaded = False
         """Whether these come from a saved state, and the next loop is to begin with them."""
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from instep.engine.checks import count_of
 from instep.engine.declare import LOSS
-from instep.engine.feed import Feed
 from instep.engine.gradients import to_host
 from instep.engine.window import Window
 from instep.errors import SetupError, WindowError
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from instep.engine.feed import ResumeBy
+    from instep.engine.feed import Feed, ResumeBy
     from instep.engine.loop import Loop, Run
     from instep.engine.window import Counts
 
