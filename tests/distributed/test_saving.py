@@ -367,6 +367,43 @@ def test_a_full_disk_on_one_rank_is_an_error_on_all(two, tmp_path, wait):
     assert only.name == "00000001-update-0"
 
 
+def full_for_tensors(rank, world, path, wait):
+    """The file system of rank 1 takes no more: found by the library that writes the tensors."""
+    import resource
+    import warnings
+
+    job = Job(rank, world, "ddp")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    on_excess = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    def limit(size):
+        if rank == 1:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with job.stepper.autosave(path, every=2, signals=()):
+            # The group for the background is made now: its store is a file here, too.
+            job.stepper.save(path, wait=wait).wait()
+            try:
+                limit(100)
+                with pytest.raises(CheckpointError, match="the disk is full"):
+                    job.stepper.save(path, wait=wait).wait()
+                job.epoch()
+            finally:
+                limit(before[0])
+                signal.signal(signal.SIGXFSZ, on_excess)
+    return [str(w.message) for w in said if issubclass(w.category, instep.errors.InstepWarning)]
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_full_disk_for_the_tensors_of_one_rank_is_said_on_all(two, tmp_path, wait):
+    for said in two.run(full_for_tensors, str(tmp_path), wait):
+        assert "no checkpoint after 2 updates" in said[0]
+        assert "the disk is full" in said[0]
+    assert folders.finished(tmp_path)[-1].name.endswith("-update-3")
+
+
 def evil(rank, world, path):
     with pytest.raises(CheckpointError, match="does not belong into a list of tensors"):
         Job(rank, world, "ddp").stepper.load(path)

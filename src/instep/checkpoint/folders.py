@@ -131,23 +131,25 @@ class _Removing:
         if error is None:
             return
         self._write.remove()
-        if isinstance(error, CheckpointError) or not isinstance(error, Exception):
+        if isinstance(error, CheckpointError):
             return
-        # The library wraps what each rank raised; an error of the disk is somewhere inside.
-        inner = _disk_error(error)
+        failures = _failures(error)
+        inner = next((one for one in failures if isinstance(one, OSError)), None)
         if inner is not None:
             with disk.explained(self._write.folder):
                 raise inner from error
+        # What wraps them is no Exception: `except Exception` of a loop would not stop it.
+        if failures and failures[0] is not error and isinstance(failures[0], Exception):
+            raise failures[0] from error
 
 
-def _disk_error(error: BaseException) -> OSError | None:
+def _failures(error: BaseException) -> list[BaseException]:
+    """Return what went wrong: torch.distributed.checkpoint wraps what each rank raised."""
     failures = getattr(error, "failures", None)
-    if isinstance(failures, dict):
-        for failure in failures.values():
-            raised = failure[0] if isinstance(failure, tuple) else failure
-            if isinstance(raised, OSError):
-                return raised
-    return error if isinstance(error, OSError) else None
+    if not isinstance(failures, dict):
+        return [error]
+    raised = [each[0] if isinstance(each, tuple) else each for each in failures.values()]
+    return [each for each in raised if isinstance(each, BaseException)]
 
 
 def _require_folder(place: Path) -> None:
