@@ -442,6 +442,59 @@ def test_a_file_is_not_replaced_by_a_folder(two, tmp_path):
     assert path.read_text() == "precious"
 
 
+def to_other_paths(rank, world, path):
+    job = Job(rank, world, "ddp")
+    with pytest.raises(CheckpointError, match="ranks save to different paths") as caught:
+        job.stepper.save(f"{path}/{rank}")
+    # A link to the same place is the same.
+    link = Path(path) / "link"
+    if rank == 0:
+        link.symlink_to(Path(path) / "run")
+    torch.distributed.barrier()
+    job.stepper.save(link if rank else Path(path) / "run")
+    job.epoch()
+    return caught.value.what
+
+
+def test_ranks_that_save_to_different_paths_are_told_both(two, tmp_path):
+    for what in two.run(to_other_paths, str(tmp_path)):
+        assert f"{tmp_path}/0 on rank 0, {tmp_path}/1 on rank 1" in what
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "run"]
+    assert len(folders.finished(tmp_path / "run")) == 1
+
+
+def save_on_the_first_only(rank, world, path):
+    job = Job(rank, world, "ddp")
+    job.epoch()
+    with pytest.raises(WindowError, match="not in the same place of the program") as caught:
+        if rank == 0:
+            job.stepper.save(path)
+        else:
+            job.epoch()
+    return caught.value.why
+
+
+def test_a_save_on_one_rank_only_is_an_error_on_all(two, tmp_path):
+    for why in two.run(save_on_the_first_only, str(tmp_path / "run")):
+        assert f"rank 0 for begin 'a checkpoint at {tmp_path}/run'" in why
+    assert list(tmp_path.iterdir()) == []
+
+
+def foreign_extra_on_one(rank, world, path):
+    job = Job(rank, world, "ddp")
+    with pytest.raises(CheckpointError, match=r"extra is a builtins\.object") as caught:
+        job.stepper.save(path, extra=object() if rank else 1)
+    job.epoch()
+    return caught.value.what
+
+
+def test_extra_that_cannot_be_saved_on_one_rank_is_an_error_on_all(two, tmp_path):
+    first, second = two.run(foreign_extra_on_one, str(tmp_path / "run"))
+    assert "the checkpoint failed on rank 1" in first
+    assert "failed on" not in second
+    assert list(tmp_path.iterdir()) == []
+
+
 # -- autosave ------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from instep.checkpoint import disk
@@ -78,6 +79,8 @@ class Autosave:
         self._core = loop.core
         self._require_free(signals)
         self.path = disk.place_of(path)
+        # As it was given: where a link leads may differ between machines.
+        self._given = Path(path).absolute()
         self.extra = extra
         """Your own data: saved with every checkpoint, and filled from the one that was loaded."""
         self._stepper, self._loop = stepper, loop
@@ -113,7 +116,7 @@ class Autosave:
 
     def save(self) -> None:
         """Save now; only where the run can be continued, as `stepper.save`."""
-        self._stepper.save(self.path, extra=self.extra)
+        self._stepper.save(self._given, extra=self.extra)
         self._saved_at = (self._loop.index, time.monotonic())
 
     def stop(self) -> None:
@@ -197,7 +200,7 @@ class Autosave:
         """Save; if the disk does not let us, say so and go on: training is not worth less."""
         self._saved_at = (self._loop.index, time.monotonic())
         try:
-            return self._stepper.save(self.path, extra=self.extra, wait=wait)
+            return self._stepper.save(self._given, extra=self.extra, wait=wait)
         except CheckpointError as error:
             if not isinstance(error.__cause__, OSError):
                 raise
@@ -228,6 +231,8 @@ class Autosave:
             cause = error.__cause__
             is_missing = isinstance(cause, OSError) and cause.errno == errno.ENOENT
             is_damaged = isinstance(cause, EnvelopeError) and cause.kind in DAMAGED
+            if isinstance(cause, EnvelopeError) and cause.kind == "foreign":
+                raise _foreign(error) from cause
             if not (is_missing or is_damaged):
                 raise
             if not saving.is_there(self._stepper, self._loop, self.path, previous=True):
@@ -242,6 +247,15 @@ class Autosave:
             more="autosave",
         )
         return loaded
+
+
+def _foreign(error: CheckpointError) -> CheckpointError:
+    return CheckpointError(
+        error.what,
+        why=f"{error.why} It is not overwritten, either.",
+        fix="give autosave another path, or move it away.",
+        more="autosave",
+    )
 
 
 def autosave_of(
