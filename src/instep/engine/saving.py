@@ -14,7 +14,7 @@ from instep.checkpoint.background import Writing
 from instep.checkpoint.plain import copied
 from instep.checkpoint.talk import Talk
 from instep.engine import state
-from instep.engine.ranks.headers import Kind, Said, require_agreement
+from instep.engine.ranks.headers import Kind, Said, agreed, ranks_that, require_agreement
 from instep.engine.spreading import bare, cut, dealt, destinations
 from instep.errors import CheckpointError, StateError, WindowError
 
@@ -138,8 +138,16 @@ def _require_one_path(stepper: Stepper, loop: Loop, path: PathLike, place: Path)
     said = Said(Kind.BEGIN, f"{SAVING}{Path(path).absolute()}")
     exchange = together._exchange  # noqa: SLF001 -- what a loop has heard last must stay as it is
     heard = exchange.round(said, "the checkpoint")
-    if not all(one.kind is said.kind and one.about.startswith(SAVING) for one in heard):
-        require_agreement(heard, "the checkpoint")
+    elsewhere = [not one.about.startswith(SAVING) for one in heard]
+    if any(elsewhere):
+        if any(one.kind is Kind.FAILED for one in heard):
+            require_agreement(heard, "the checkpoint")
+        raise agreed(
+            f"{ranks_that(elsewhere)} did not come to save, but for something else.",
+            why="all ranks save together, at the same place in the loop. Nothing was written.",
+            fix="call stepper.save() on every rank, without `if rank == 0`.",
+            more="checkpoint",
+        )
     given = [one.about.removeprefix(SAVING) for one in heard]
     if len(set(given)) == 1 or len(set(_talk(stepper, loop).gather(str(place)))) == 1:
         return
