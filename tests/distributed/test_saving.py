@@ -367,6 +367,43 @@ def test_a_full_disk_on_one_rank_is_an_error_on_all(two, tmp_path, wait):
     assert only.name == "00000001-update-0"
 
 
+def full_for_tensors(rank, world, path, wait):
+    """The file system of rank 1 takes no more: found by the library that writes the tensors."""
+    import resource
+    import warnings
+
+    job = Job(rank, world, "ddp")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    on_excess = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    def limit(size):
+        if rank == 1:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with job.stepper.autosave(path, every=2, signals=()):
+            # The group for the background is made now: its store is a file here, too.
+            job.stepper.save(path, wait=wait).wait()
+            try:
+                limit(100)
+                with pytest.raises(CheckpointError, match="the disk is full"):
+                    job.stepper.save(path, wait=wait).wait()
+                job.epoch()
+            finally:
+                limit(before[0])
+                signal.signal(signal.SIGXFSZ, on_excess)
+    return [str(w.message) for w in said if issubclass(w.category, instep.errors.InstepWarning)]
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_full_disk_for_the_tensors_of_one_rank_is_said_on_all(two, tmp_path, wait):
+    for said in two.run(full_for_tensors, str(tmp_path), wait):
+        assert "no checkpoint after 2 updates" in said[0]
+        assert "the disk is full" in said[0]
+    assert folders.finished(tmp_path)[-1].name.endswith("-update-3")
+
+
 def evil(rank, world, path):
     with pytest.raises(CheckpointError, match="does not belong into a list of tensors"):
         Job(rank, world, "ddp").stepper.load(path)
@@ -403,6 +440,61 @@ def test_a_file_is_not_replaced_by_a_folder(two, tmp_path):
     path.write_text("precious")
     assert two.run(onto_a_file, str(path)) == [True, True]
     assert path.read_text() == "precious"
+
+
+def to_other_paths(rank, world, path):
+    job = Job(rank, world, "ddp")
+    with pytest.raises(CheckpointError, match="ranks save to different paths") as caught:
+        job.stepper.save(f"{path}/{rank}")
+    # A link to the same place is the same.
+    link = Path(path) / "link"
+    if rank == 0:
+        link.symlink_to(Path(path) / "run")
+    torch.distributed.barrier()
+    job.stepper.save(link if rank else Path(path) / "run")
+    job.epoch()
+    return caught.value.what
+
+
+def test_ranks_that_save_to_different_paths_are_told_both(two, tmp_path):
+    for what in two.run(to_other_paths, str(tmp_path)):
+        assert f"{tmp_path}/0 on rank 0, {tmp_path}/1 on rank 1" in what
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "run"]
+    assert len(folders.finished(tmp_path / "run")) == 1
+
+
+def save_on_the_first_only(rank, world, path):
+    job = Job(rank, world, "ddp")
+    job.epoch()
+    with pytest.raises(WindowError) as caught:
+        if rank == 0:
+            job.stepper.save(path)
+        else:
+            job.epoch()
+    return str(caught.value)
+
+
+def test_a_save_on_one_rank_only_is_an_error_on_all(two, tmp_path):
+    first, second = two.run(save_on_the_first_only, str(tmp_path / "run"))
+    assert "rank 1 did not come to save" in first
+    assert "call stepper.save() on every rank, without `if rank == 0`" in first
+    assert f"rank 0 for begin 'a checkpoint at {tmp_path}/run'" in second
+    assert list(tmp_path.iterdir()) == []
+
+
+def foreign_extra_on_one(rank, world, path):
+    job = Job(rank, world, "ddp")
+    with pytest.raises(CheckpointError, match=r"extra is a builtins\.object") as caught:
+        job.stepper.save(path, extra=object() if rank else 1)
+    job.epoch()
+    return caught.value.what
+
+
+def test_extra_that_cannot_be_saved_on_one_rank_is_an_error_on_all(two, tmp_path):
+    first, second = two.run(foreign_extra_on_one, str(tmp_path / "run"))
+    assert "the checkpoint failed on rank 1" in first
+    assert "failed on" not in second
+    assert list(tmp_path.iterdir()) == []
 
 
 # -- autosave ------------------------------------------------------------------------------------

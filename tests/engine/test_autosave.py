@@ -138,6 +138,16 @@ def test_what_cannot_be_gone_on_from_is_never_overwritten(path, content):
     assert path.read_bytes() == content
 
 
+def test_a_foreign_file_beside_a_checkpoint_is_not_to_be_gone_around(path):
+    with pytest.raises(Stop):
+        Run().train(path, stop=14, every=1)
+    path.write_bytes(b"somebody's notes")
+    with pytest.raises(CheckpointError, match="is no checkpoint of instep") as caught:
+        Run().train(path)
+    assert caught.value.fix == "give autosave another path, or move it away."
+    assert path.read_bytes() == b"somebody's notes"
+
+
 def test_somebody_elses_checkpoint_is_never_overwritten(path):
     other = mlp(inputs=2)
     instep.Stepper(other, torch.optim.SGD(other.parameters(), lr=0.1)).save(path)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import os
+import socket
 import threading
 
 import pytest
@@ -169,8 +171,20 @@ def misfits():
 
     yield r"optimizers \['optimizer'\], this stepper \['a'\]", named
 
+    def other_class():
+        model = mlp()
+        return stepper(model, torch.optim.Adagrad(model.parameters(), lr=0.1))
 
-@pytest.mark.parametrize("case", range(8))
+    yield "'optimizer' is SGD there and Adagrad here", other_class
+
+    def other_order():
+        model = mlp()
+        return stepper(model, sgd([*model[2].parameters(), *model[0].parameters()], lr=0.1))
+
+    yield "parameter 0 of 'optimizer' is '0.weight' there and '2.weight' here", other_order
+
+
+@pytest.mark.parametrize("case", range(10))
 def test_what_does_not_fit_changes_nothing(tmp_path, case):
     path = tmp_path / "run.ckpt"
     model = mlp(seed=5)
@@ -188,6 +202,32 @@ def test_what_does_not_fit_changes_nothing(tmp_path, case):
         torch.equal(one[k], two[k]) for one, two in zip(before, after, strict=True) for k in one
     )
     assert torch.equal(random, torch.get_rng_state())
+
+
+def test_a_file_of_before_has_no_names_of_parameters_and_loads(tmp_path):
+    path = tmp_path / "run.ckpt"
+    model = mlp()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    stepper.save(path)
+    parts = files.read(path).parts
+    names = ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert parts.pop("makes") == {"optimizer": [{"class": "SGD", "parameters": [names]}]}
+    files.write(path, parts, updates=0)
+    assert stepper.load(path).updates == 0
+
+
+def test_nothing_to_go_on_from_says_how_to_begin_anew(tmp_path):
+    path = tmp_path / "run.ckpt"
+    model = mlp()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    stepper.save(path)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(CheckpointError, match=r"either\. Move run\.ckpt away to begin anew"):
+        stepper.load(path)
+    path.with_name("run.ckpt.previous").write_bytes(b"")
+    for previous in (True, False):
+        with pytest.raises(CheckpointError, match=r"Move run\.ckpt and run\.ckpt\.previous away"):
+            stepper.load(path, previous=previous)
 
 
 def test_parts_that_are_missing_or_newer_are_said(tmp_path):
@@ -211,6 +251,63 @@ def test_what_cannot_be_read_again_is_not_saved(tmp_path):
     with pytest.raises(CheckpointError, match=r"extra\['loss'\] is a builtins.function"):
         stepper.save(path, extra={"loss": mlp})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_data_that_contains_itself_is_said(tmp_path):
+    model = mlp()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    extra = {"a": [1]}
+    extra["a"].append(extra)
+    with pytest.raises(CheckpointError, match=r"extra\['a'\]\[1\] contains itself"):
+        stepper.save(tmp_path / "run.ckpt", extra=extra)
+    deep: list = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(CheckpointError, match="extra is nested too deeply"):
+        stepper.save(tmp_path / "run.ckpt", extra=deep)
+    shared = [1]
+    stepper.save(tmp_path / "run.ckpt", extra=[shared, shared])
+    assert stepper.load(tmp_path / "run.ckpt").extra == [shared, shared]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket"])
+def test_what_is_no_file_is_left_alone(tmp_path, kind, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if kind == "pipe":
+        os.mkfifo("run.ckpt")
+    else:
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind("run.ckpt")
+    before = os.lstat("run.ckpt")
+    model = mlp()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    calls = [
+        lambda: stepper.save("run.ckpt"),
+        lambda: stepper.load("run.ckpt"),
+        lambda: stepper.autosave("run.ckpt", every=1),
+    ]
+    for call in calls:
+        with pytest.raises(CheckpointError, match="is no file: it is a device, a pipe or a socket"):
+            call()
+    assert list(tmp_path.iterdir()) == [tmp_path / "run.ckpt"]
+    assert os.lstat("run.ckpt") == before
+
+
+def test_what_is_no_checkpoint_is_not_overwritten(tmp_path):
+    path = tmp_path / "thesis.txt"
+    path.write_text("mine")
+    model = mlp()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    for wait in (True, False):
+        with pytest.raises(CheckpointError, match="is no checkpoint, and is not overwritten"):
+            stepper.save(path, wait=wait)
+    assert path.read_text() == "mine"
+    assert list(tmp_path.iterdir()) == [path]
+    # A file that was made empty, and one that is damaged, may go.
+    for content in (b"", b"\0" * 300, b"\x93instep\ncut off"):
+        path.write_bytes(content)
+        stepper.save(path)
+        assert stepper.load(path).updates == 0
 
 
 def test_places_without_a_way_back_write_nothing(tmp_path):

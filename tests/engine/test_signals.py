@@ -99,16 +99,50 @@ def test_signals_that_are_ignored_are_saved_at_all_the_same(path, handled):
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
 
 
-def test_a_second_signal_does_not_wait(path, handled):
+def test_a_signal_that_comes_again_at_once_is_the_same(path, handled, capfd):
+    """torchrun passes on what the whole process group was told already."""
+
     def again(seen):
-        if seen == 3:
+        if seen == 5:
             signal.raise_signal(signal.SIGTERM)
             signal.raise_signal(signal.SIGTERM)
-            assert len(handled) == 1
-            assert files.read(path).updates == 0
+            assert handled == []
+        if seen == 6:
+            assert handled == [signal.SIGTERM]
+            assert files.read(path).parts["stepper"]["place"]["position"]["skip"] == 5
 
     train(path, then=again)
-    assert len(handled) == 1
+    assert handled == [signal.SIGTERM]
+    assert capfd.readouterr().err == f"instep: saved after 1 updates: {path} (SIGTERM)\n"
+
+
+@pytest.mark.parametrize(("later", "calls"), [(0.0, 0), (4.9, 0), (5.1, 1)])
+def test_a_later_signal_does_not_wait(handled, later, calls):
+    now = [100.0]
+    signals = Signals([signal.SIGTERM], 30.0, lambda number: None, clock=lambda: now[0])
+    signals.install()
+    try:
+        signal.raise_signal(signal.SIGTERM)
+        assert signals.received == signal.SIGTERM
+        now[0] += later
+        signal.raise_signal(signal.SIGTERM)
+        assert handled == [signal.SIGTERM] * calls
+        assert (signals.received is None) == bool(calls)
+    finally:
+        signals.restore()
+
+
+def test_another_signal_does_not_wait_either(handled):
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    signals = Signals([signal.SIGTERM, signal.SIGUSR1], 30.0, lambda number: None)
+    signals.install()
+    try:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGUSR1)
+        assert handled == [signal.SIGTERM]
+    finally:
+        signals.restore()
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_no_safe_point_before_the_deadline_is_said(path, handled):

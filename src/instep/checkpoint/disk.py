@@ -47,6 +47,43 @@ def previous_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.previous")
 
 
+def require_regular(path: Path) -> None:
+    """Refuse devices, pipes and sockets: opening one may wait for ever, renaming one destroys it.
+
+    What is not there, and a folder, is for others to judge.
+    """
+    if path.is_file() or path.is_dir() or not path.exists():
+        return
+    raise CheckpointError(
+        f"{path} is no file: it is a device, a pipe or a socket.",
+        why="a checkpoint is a file that is put in the place of the one before. Nothing was "
+        "changed.",
+        fix="give the path of a file, or one where nothing is yet.",
+        more="checkpoint",
+    ) from OSError(errno.EINVAL, "not a regular file")
+
+
+def require_ours(path: Path) -> None:
+    """Refuse to put a checkpoint in the place of something else; what is damaged may go."""
+    require_regular(path)
+    with explained(path):
+        try:
+            with path.open("rb") as file:
+                read_head(file)
+        except (FileNotFoundError, NotADirectoryError):
+            return  # nothing is there; whether it can be made is seen when it is written
+        except EnvelopeError as error:
+            if error.kind not in ("foreign", "newer"):
+                return
+            what = "is no checkpoint" if error.kind == "foreign" else "is one of a newer instep"
+            raise CheckpointError(
+                f"{path} {what}, and is not overwritten.",
+                why=f"{error.details}. Nothing was changed.",
+                fix="save to another path, or move it away.",
+                more="checkpoint",
+            ) from FileExistsError(errno.EEXIST, error.details)
+
+
 def write_whole(path: Path, write: Callable[[Sealing], None], *, updates: int) -> None:
     """Put a sealed file in place, the one before aside; on any error nothing has changed."""
     with explained(path):

@@ -44,7 +44,10 @@ class Read:
 
 def require_plain(parts: Any, name: str = "parts") -> None:
     """Refuse what could be written and not be read again."""
-    problem = first_foreign(parts, name)
+    try:
+        problem = first_foreign(parts, name)
+    except RecursionError:
+        problem = f"{name} is nested too deeply"
     if problem is not None:
         raise CheckpointError(
             f"a checkpoint cannot hold this: {problem}.",
@@ -74,6 +77,7 @@ def _serialise(parts: dict[str, Any], sealing: Sealing) -> None:
 
 def read(path: Path) -> Read:
     """Read this very file; raise what is wrong with it, and say whether the one before is whole."""
+    disk.require_regular(path)
     try:
         with path.open("rb") as file:
             head = envelope.verify(file)
@@ -107,6 +111,8 @@ def _payload(file: BinaryIO, path: Path) -> dict[str, Any]:
 
 def whole_head(path: Path) -> Head | None:
     """Return the head of a file that is there and whole, to the last byte."""
+    if not path.is_file():
+        return None
     try:
         with path.open("rb") as file:
             return envelope.verify(file)
@@ -134,12 +140,21 @@ def _damaged(path: Path, error: EnvelopeError) -> CheckpointError:
     else:
         fix = "nothing can be read from it"
     offered = None if path.name.endswith(".previous") else offer(path)
+    if not offered:
+        offered = f"there is no whole one before it, either. {_anew(path)}"
     return CheckpointError(
         f"{path} {SAID[error.kind]}.",
         why=f"{error.details}. Nothing was loaded.",
-        fix=f"{fix}; {offered}" if offered else f"{fix}; there is no whole one before it, either.",
+        fix=f"{fix}; {offered}",
         more="checkpoint",
     )
+
+
+def _anew(path: Path) -> str:
+    """Say how a run that saves itself begins anew, where nothing can be gone on from."""
+    path = path.with_name(path.name.removesuffix(".previous"))
+    both = [one.name for one in (path, disk.previous_of(path)) if one.exists()]
+    return f"Move {' and '.join(both)} away to begin anew."
 
 
 def _unreadable(path: Path, error: OSError) -> CheckpointError:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.ckpt"
 KEPT = 2
+_ANEW = "there is no finished one before it, either. Move the folder away to begin anew."
 _NAME = re.compile(r"(\d{8})-update-\d+")
 
 
@@ -54,9 +55,10 @@ class Write:
         self, place: Path, shared: dict[str, Any], own: dict[str, Any], updates: int, talk: Talk
     ) -> None:
         self._place, self._own, self._updates, self._talk = place, own, updates, talk
-        self._rest, self._tensors = split(shared)
-        files.require_plain(self._rest, "checkpoint")
-        files.require_plain(own, "rank")
+        with talk.together("the checkpoint"):
+            self._rest, self._tensors = split(shared)
+            files.require_plain(self._rest, "checkpoint")
+            files.require_plain(own, "rank")
         self.folder = self._begun()
 
     def _begun(self) -> Path:
@@ -131,26 +133,29 @@ class _Removing:
         if error is None:
             return
         self._write.remove()
-        if isinstance(error, CheckpointError) or not isinstance(error, Exception):
+        if isinstance(error, CheckpointError):
             return
-        # The library wraps what each rank raised; an error of the disk is somewhere inside.
-        inner = _disk_error(error)
+        failures = _failures(error)
+        inner = next((one for one in failures if isinstance(one, OSError)), None)
         if inner is not None:
             with disk.explained(self._write.folder):
                 raise inner from error
+        # What wraps them is no Exception: `except Exception` of a loop would not stop it.
+        if failures and failures[0] is not error and isinstance(failures[0], Exception):
+            raise failures[0] from error
 
 
-def _disk_error(error: BaseException) -> OSError | None:
+def _failures(error: BaseException) -> list[BaseException]:
+    """Return what went wrong: torch.distributed.checkpoint wraps what each rank raised."""
     failures = getattr(error, "failures", None)
-    if isinstance(failures, dict):
-        for failure in failures.values():
-            raised = failure[0] if isinstance(failure, tuple) else failure
-            if isinstance(raised, OSError):
-                return raised
-    return error if isinstance(error, OSError) else None
+    if not isinstance(failures, dict):
+        return [error]
+    raised = [each[0] if isinstance(each, tuple) else each for each in failures.values()]
+    return [each for each in raised if isinstance(each, BaseException)]
 
 
 def _require_folder(place: Path) -> None:
+    disk.require_regular(place)
     if place.is_file():
         raise CheckpointError(
             f"{place} is a file.",
@@ -260,7 +265,7 @@ def shared_parts(found: Found, destination: Destination, talk: Talk) -> dict[str
 def _offer(place: Path, folder: Path) -> str:
     older = [path for path in finished(place) if path < folder]
     if not older:
-        return "there is no finished one before it, either."
+        return _ANEW
     head = files.whole_head(older[-1] / MANIFEST)
     after = f", after {head.updates} updates," if head is not None else ""
     return f"the one before it{after} is finished: stepper.load(path, previous=True)."
@@ -271,7 +276,11 @@ def _damaged(place: Path, folder: Path, error: EnvelopeError, *, previous: bool)
         f"{folder} {SAID[error.kind]}.",
         why=f"{error.details}. Nothing was loaded.",
         fix="nothing can be read from it; "
-        + ("there is no other." if previous else _offer(place, folder)),
+        + (
+            "there is no other. Move the folder away to begin anew."
+            if previous
+            else _offer(place, folder)
+        ),
         more="checkpoint",
     )
 

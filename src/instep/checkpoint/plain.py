@@ -21,18 +21,22 @@ _VALUES = (
 _TENSORS = (Tensor, torch.nn.Parameter)
 
 
-def first_foreign(tree: Any, place: str = "") -> str | None:
+def first_foreign(tree: Any, place: str = "", *, inside: tuple[int, ...] = ()) -> str | None:
     """Return where something is that a checkpoint cannot hold, and what it is; None if nowhere.
 
     >>> first_foreign({"epoch": 3, "seen": [1, (2.0, None)]})
     >>> first_foreign({"config": {"model": Exception()}}, "extra")
     "extra['config']['model'] is a builtins.Exception"
+
+    inside: the containers around it, by identity.
     """
     kind = type(tree)
     if kind in _VALUES:
         return None
     if kind in _TENSORS:
         return _of_tensor(tree, place)
+    if id(tree) in inside:
+        return f"{place} contains itself"
     parts: list[tuple[str, Any]]
     if kind in _MAPPINGS:
         parts = [(f"a key of {place}", key) for key in tree]
@@ -41,7 +45,9 @@ def first_foreign(tree: Any, place: str = "") -> str | None:
         parts = [(f"{place}[{index}]", value) for index, value in enumerate(tree)]
     else:
         return f"{place} is a {kind.__module__}.{kind.__qualname__}"
-    return next(filter(None, (first_foreign(value, name) for name, value in parts)), None)
+    inside = (*inside, id(tree))
+    found = (first_foreign(value, name, inside=inside) for name, value in parts)
+    return next(filter(None, found), None)
 
 
 def _of_tensor(tensor: Tensor, place: str) -> str | None:

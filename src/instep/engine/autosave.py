@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import errno
 import signal
+import sys
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from instep.checkpoint import disk
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
+    from instep.checkpoint.background import Writing
     from instep.engine.loop import Loop
     from instep.engine.ranks.together import Together
     from instep.engine.saving import Loaded, PathLike
@@ -76,6 +79,8 @@ class Autosave:
         self._core = loop.core
         self._require_free(signals)
         self.path = disk.place_of(path)
+        # As it was given: where a link leads may differ between machines.
+        self._given = Path(path).absolute()
         self.extra = extra
         """Your own data: saved with every checkpoint, and filled from the one that was loaded."""
         self._stepper, self._loop = stepper, loop
@@ -111,7 +116,7 @@ class Autosave:
 
     def save(self) -> None:
         """Save now; only where the run can be continued, as `stepper.save`."""
-        self._stepper.save(self.path, extra=self.extra)
+        self._stepper.save(self._given, extra=self.extra)
         self._saved_at = (self._loop.index, time.monotonic())
 
     def stop(self) -> None:
@@ -146,8 +151,7 @@ class Autosave:
                 self._at_common_point(self._core.together)
             return
         if self._signals.received is not None:
-            self._save_or_say(wait=True)
-            self._signals.pass_on()
+            self._save_and_pass_on()
             return
         if between_windows:
             updates, when = self._saved_at
@@ -162,9 +166,9 @@ class Autosave:
         if together.any_wants_save or self._pace.is_due(
             updates=self._loop.index - updates, seconds=0.0
         ):
-            self._save_or_say(wait=self._wait or together.any_wants_save)
+            wait = self._wait or together.any_wants_save
             together.any_wants_save = False
-            self._signals.pass_on()
+            self._save_and_pass_on(wait=wait)
             updates, when = self._saved_at
         is_late = self._pace.is_due(
             updates=self._loop.index - updates, seconds=time.monotonic() - when
@@ -179,14 +183,24 @@ class Autosave:
         if self._core.together is not None:
             return
         if state.why_not_resumable(self._loop) is None:
-            self._save_or_say(wait=True)
-            self._signals.pass_on()
+            self._save_and_pass_on()
 
-    def _save_or_say(self, *, wait: bool) -> None:
+    def _save_and_pass_on(self, *, wait: bool = True) -> None:
+        """Save; if a signal has come, say that it is done, and let the signal do what it does."""
+        number = self._signals.received
+        writing = self._save_or_say(wait=wait or number is not None)
+        if writing is not None and number is not None:
+            sys.stderr.write(
+                f"instep: saved after {writing.updates} updates: {writing.path} "
+                f"({signal.Signals(number).name})\n"
+            )
+        self._signals.pass_on()
+
+    def _save_or_say(self, *, wait: bool) -> Writing | None:
         """Save; if the disk does not let us, say so and go on: training is not worth less."""
         self._saved_at = (self._loop.index, time.monotonic())
         try:
-            self._stepper.save(self.path, extra=self.extra, wait=wait)
+            return self._stepper.save(self._given, extra=self.extra, wait=wait)
         except CheckpointError as error:
             if not isinstance(error.__cause__, OSError):
                 raise
@@ -196,6 +210,7 @@ class Autosave:
                 fix=f"{error.fix} It is tried again when the next one is due.",
                 more="autosave",
             )
+            return None
 
     def _too_late(self, number: int) -> None:
         updates, _ = self._saved_at
@@ -216,6 +231,8 @@ class Autosave:
             cause = error.__cause__
             is_missing = isinstance(cause, OSError) and cause.errno == errno.ENOENT
             is_damaged = isinstance(cause, EnvelopeError) and cause.kind in DAMAGED
+            if isinstance(cause, EnvelopeError) and cause.kind == "foreign":
+                raise _foreign(error) from cause
             if not (is_missing or is_damaged):
                 raise
             if not saving.is_there(self._stepper, self._loop, self.path, previous=True):
@@ -230,6 +247,15 @@ class Autosave:
             more="autosave",
         )
         return loaded
+
+
+def _foreign(error: CheckpointError) -> CheckpointError:
+    return CheckpointError(
+        error.what,
+        why=f"{error.why} It is not overwritten, either.",
+        fix="give autosave another path, or move it away.",
+        more="autosave",
+    )
 
 
 def autosave_of(

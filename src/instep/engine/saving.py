@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -12,13 +14,13 @@ from instep.checkpoint.background import Writing
 from instep.checkpoint.plain import copied
 from instep.checkpoint.talk import Talk
 from instep.engine import state
+from instep.engine.ranks.headers import Kind, Said, agreed, ranks_that, require_agreement
 from instep.engine.spreading import bare, cut, dealt, destinations
-from instep.errors import StateError, WindowError
+from instep.errors import CheckpointError, StateError, WindowError
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from torch import nn
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     PathLike = str | os.PathLike[str]
 
 VERSION = 1
+SAVING = "a checkpoint at "
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +78,11 @@ def save(
     """Save everything that a run needs to go on: in one file, or, of several ranks, a folder."""
     place = disk.place_of(path)
     if not stepper.ranks.is_alone or place.is_dir():
+        _require_whole_shards(stepper, loop)
+        _require_one_path(stepper, loop, path, place)
         desk.writing = _save_together(stepper, loop, desk, place, extra=extra, wait=wait)
         return desk.writing
+    disk.require_ours(place)
     parts = {**_shared(stepper), **_own(stepper, extra)}
     for name, part in parts.items():
         files.require_plain(part, name)
@@ -92,8 +98,10 @@ def save(
 def _save_together(
     stepper: Stepper, loop: Loop, desk: Desk, place: Path, *, extra: Any, wait: bool
 ) -> Writing:
-    _require_whole_shards(stepper, loop)
-    own, shared = _own(stepper, extra), _shared(stepper)
+    talk = _talk(stepper, loop)
+    # An error on one rank is one on all: nobody waits for who does not come.
+    with talk.together("the checkpoint"):
+        own, shared = _own(stepper, extra), _shared(stepper)
     # What each rank has by itself, such as the statistics of BatchNorm, stays each rank's own.
     own["buffers"] = [
         _buffers(bare(m), s) for m, s in zip(stepper.models, shared["models"], strict=True)
@@ -101,7 +109,8 @@ def _save_together(
     updates = own["stepper"]["index"]
     # One process that goes on with a folder writes it at once.
     wait = wait or stepper.ranks.is_alone
-    talk = _talk(stepper, loop) if wait else Talk(stepper.ranks, desk.aside(stepper.ranks))
+    if not wait:
+        talk = Talk(stepper.ranks, desk.aside(stepper.ranks))
     write = folders.Write(place, shared, own if wait else copied(own), updates, talk)
     if wait:
         write.tensors()
@@ -116,6 +125,40 @@ def _save_together(
     writing = Writing(place, updates, rest)
     writing.start(wait=False)
     return writing
+
+
+def _require_one_path(stepper: Stepper, loop: Loop, path: PathLike, place: Path) -> None:
+    """Find out whether all ranks have come to save, and to the same place.
+
+    In the way that windows agree: ranks that are there for another thing hear of it.
+    """
+    together = loop.core.together
+    if together is None:
+        return
+    said = Said(Kind.BEGIN, f"{SAVING}{Path(path).absolute()}")
+    exchange = together._exchange  # noqa: SLF001 -- what a loop has heard last must stay as it is
+    heard = exchange.round(said, "the checkpoint")
+    elsewhere = [not one.about.startswith(SAVING) for one in heard]
+    if any(elsewhere):
+        if any(one.kind is Kind.FAILED for one in heard):
+            require_agreement(heard, "the checkpoint")
+        raise agreed(
+            f"{ranks_that(elsewhere)} did not come to save, but for something else.",
+            why="all ranks save together, at the same place in the loop. Nothing was written.",
+            fix="call stepper.save() on every rank, without `if rank == 0`.",
+            more="checkpoint",
+        )
+    given = [one.about.removeprefix(SAVING) for one in heard]
+    if len(set(given)) == 1 or len(set(_talk(stepper, loop).gather(str(place)))) == 1:
+        return
+    other = next(rank for rank, one in enumerate(given) if one != given[0])
+    raise CheckpointError(
+        f"ranks save to different paths: {given[0]} on rank 0, {given[other]} on rank {other}.",
+        why="all of them write into one folder. Nothing was written.",
+        fix="give all ranks the same path; a time or a random number in it is drawn on one rank "
+        "and sent to the others.",
+        more="checkpoint",
+    )
 
 
 def _require_whole_shards(stepper: Stepper, loop: Loop) -> None:
@@ -194,10 +237,39 @@ def _shared(stepper: Stepper) -> dict[str, Any]:
             name: [optimizer.state_dict() for optimizer in together]
             for name, together in stepper.optimizers.items()
         },
+        "makes": _makes(stepper),
         "schedulers": {
             name: [(type(one).__name__, _state_of(one)) for one in listed]
             for name, listed in stepper.schedulers.items()
         },
+    }
+
+
+def _makes(stepper: Stepper) -> dict[str, list[dict[str, Any]]]:
+    """Return the class of each optimizer, and the names of its parameters in their order.
+
+    Its state has them by number only: moments would go to whatever parameter is in that place.
+    """
+    names = _names(stepper)
+    return {
+        name: [
+            {
+                "class": type(one).__name__,
+                "parameters": [[names.get(id(p)) for p in g["params"]] for g in one.param_groups],
+            }
+            for one in together
+        ]
+        for name, together in stepper.optimizers.items()
+    }
+
+
+def _names(stepper: Stepper) -> dict[int, str]:
+    """Return the names of the parameters by identity, with the model's number if several."""
+    several = len(stepper.models) > 1
+    return {
+        id(parameter): f"models[{index}].{name}" if several else name
+        for index, model in enumerate(stepper.models)
+        for name, parameter in bare(model).named_parameters()
     }
 
 
@@ -257,6 +329,8 @@ def _misfits(stepper: Stepper, parts: dict[str, Any]) -> Iterator[str]:
     for model, saved in zip(stepper.models, parts["models"], strict=True):
         yield from _model_misfits(bare(model).state_dict(), saved)
     yield from _optimizer_misfits(stepper, parts["optimizers"])
+    # Files of before have none.
+    yield from _make_misfits(stepper, parts.get("makes", {}))
     kinds = {name: [kind for kind, _ in listed] for name, listed in parts["schedulers"].items()}
     here = {
         name: [type(one).__name__ for one in listed] for name, listed in stepper.schedulers.items()
@@ -289,3 +363,21 @@ def _optimizer_misfits(stepper: Stepper, saved: Mapping[str, Any]) -> Iterator[s
         here = [[len(g["params"]) for g in one.param_groups] for one in together]
         if there != here:
             yield f"{name!r} has parameters in groups of {there} there, and of {here} here"
+
+
+def _make_misfits(stepper: Stepper, saved: Mapping[str, Any]) -> Iterator[str]:
+    known = set(_names(stepper).values())
+    here = _makes(stepper)
+    for name, there in saved.items():
+        for one, other in zip(there, here.get(name, ()), strict=False):
+            if one["class"] != other["class"]:
+                yield f"{name!r} is {one['class']} there and {other['class']} here"
+            flat = [chain.from_iterable(each["parameters"]) for each in (one, other)]
+            pairs = zip(*flat, strict=False)
+            for number, (before, now) in enumerate(pairs):
+                # A name that is unknown here belongs to a model that was wrapped in another way.
+                if before in known and now is not None and before != now:
+                    yield (
+                        f"parameter {number} of {name!r} is {before!r} there and {now!r} here: "
+                        "they are in another order"
+                    )

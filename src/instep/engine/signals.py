@@ -4,6 +4,9 @@ Python runs a handler between two bytecodes: in the middle of a forward as well,
 be saved. So a handler of ours only notes the signal. Once the work is saved, the handler that was
 there before is called, or, if there was none, the process ends by the signal as it would have
 without us.
+
+A signal that comes again at once is the same request: torchrun, and others who start processes,
+pass on what the whole process group was told already. A later one does not wait.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,16 +24,26 @@ if TYPE_CHECKING:
 
     Handler = Callable[[int, FrameType | None], object] | int | signal.Handlers | None
 
+REPEAT = 5.0
+"""Seconds in which a signal that comes again is the same request."""
+
 
 class Signals:
     """Handlers of signals, from `install` to `restore`."""
 
     def __init__(
-        self, numbers: Sequence[int], deadline: float, on_deadline: Callable[[int], None]
+        self,
+        numbers: Sequence[int],
+        deadline: float,
+        on_deadline: Callable[[int], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._numbers = tuple(numbers)
         self._deadline = deadline
         self._on_deadline = on_deadline
+        self._clock = clock
+        self._since = 0.0
+        self._is_expired = False
         self._previous: dict[int, Handler] = {}
         self._workers_handler: Handler = None
         self._pid = os.getpid()
@@ -59,16 +73,22 @@ class Signals:
             os.kill(os.getpid(), number)
             return
         if self.received is not None:
-            expired = self._timer is not None and not self._timer.is_alive()
-            if expired:
+            if self._is_expired:
                 self._on_deadline(number)
+            elif number == self.received and self._clock() - self._since < REPEAT:
+                return
             self.pass_on(frame)
             return
-        self.received = number
+        self.received, self._since, self._is_expired = number, self._clock(), False
         self._shield_from_workers()
-        self._timer = threading.Timer(self._deadline, os.kill, (self._pid, number))
+        self._timer = threading.Timer(self._deadline, self._expire, (number,))
         self._timer.daemon = True
         self._timer.start()
+
+    def _expire(self, number: int) -> None:
+        # Only the main thread runs handlers: the signal is sent once more.
+        self._is_expired = True
+        os.kill(self._pid, number)
 
     def _shield_from_workers(self) -> None:
         """Let data loading workers die quietly until the work is saved.
