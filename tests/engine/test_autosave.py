@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import threading
 import time
 
@@ -407,3 +408,19 @@ def test_two_at_once_and_other_threads_are_refused(path):
     thread.start()
     thread.join()
     assert "main thread" in str(caught[0])
+
+
+def test_a_signal_after_the_last_loop_is_handed_on_when_all_is_saved(path):
+    job, came = Run(), []
+    before = signal.signal(signal.SIGTERM, lambda number, _: came.append((number, path.exists())))
+    try:
+        with job.stepper.autosave(path, every=100):
+            for window in job.stepper.windows(job.loader, size=3):
+                for x, y in window:
+                    window.backward(job.loss(x, y), items=len(y))
+            path.unlink()
+            signal.raise_signal(signal.SIGTERM)
+            assert not came
+        assert came == [(signal.SIGTERM, True)]
+    finally:
+        signal.signal(signal.SIGTERM, before)

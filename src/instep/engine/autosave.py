@@ -137,6 +137,8 @@ class Autosave:
         try:
             if kind is None and self._core.autosave is self:
                 self.save()
+                # One that came after the last loop has waited for this.
+                self._signals.pass_on()
         finally:
             self.stop()
 
