@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
+from datetime import timedelta
 
 import pytest
 import torch
+from torch import distributed
+from torch.distributed import distributed_c10d
 
 import instep
 from instep.engine.ranks import exchange
@@ -191,6 +194,42 @@ def test_a_rank_that_hangs_is_named(three, monkeypatch):
     assert found[1] == "slept"
     for text in (found[0], found[2]):
         assert text.startswith("rank 1 did not come to the close of 'optimizer' in time.")
+
+
+def test_a_store_that_is_gone_is_not_waited_for(monkeypatch):
+    """The group's timeout may be half an hour; who held the store may have been the first to end."""
+    monkeypatch.setattr(exchange, "RECONNECT", 0.5)
+    master = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    client = distributed.TCPStore(
+        "127.0.0.1", master.port, timeout=timedelta(seconds=600), wait_for_workers=False
+    )
+    group = object()
+    known = ("gloo", distributed.PrefixStore("of the group", client))
+    monkeypatch.setitem(distributed_c10d._world.pg_map, group, known)
+    copy = exchange._store_of(group)
+    assert copy is not None
+    assert copy.timeout == timedelta(seconds=exchange.ROLL_CALL)
+    assert client.timeout == timedelta(seconds=600)
+    del master, copy
+    start = time.monotonic()
+    assert exchange._store_of(group) is None
+    assert time.monotonic() - start < 30
+    assert client.timeout == timedelta(seconds=600)
+
+
+@pytest.mark.parametrize(
+    ("late", "torch_said", "words"),
+    [
+        ([False, True], "Connection closed by peer", "rank 1 is gone, before the close."),
+        ([True, True, False], "Read error: Connection reset", "ranks 0 and 1 are gone, before"),
+        ([False, True], "Timed out waiting", "rank 1 did not come to the close in time."),
+        ([False, False], "Connection closed by peer", "the close failed."),
+    ],
+)
+def test_a_rank_that_has_ended_is_not_called_late(late, torch_said, words):
+    talk = object.__new__(exchange.Exchange)
+    talk._roll_call = lambda waited: late
+    assert str(talk._missing("the close", RuntimeError(torch_said), 1.0)).startswith(words)
 
 
 def leave(rank, world):
