@@ -174,6 +174,63 @@ def test_ranks_that_are_not_alike_are_told(two, case, words):
     assert all(words in text for text in caught.value.errors)
 
 
+def differ(rank, world, kind, what, sync="window"):
+    """Rank 1 changes something after the first update."""
+    torch.manual_seed(0)
+    model = spread(mlp(), kind)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    group = distributed.group.WORLD
+    stepper = instep.Stepper(
+        model,
+        optimizer,
+        group=group,
+        sync=sync,
+        clip_norm=0.5 + rank if what == "clip_norm" else 0.5,
+    )
+    text = ""
+    for turn in range(3):
+        if turn == 1 and (rank == 1 or what == "frozen by all"):
+            if what in ("requires_grad", "frozen by all"):
+                next(iter(model.parameters())).requires_grad_(requires_grad=False)
+            elif what == "betas":
+                optimizer.param_groups[0]["betas"] = (0.8, 0.999)
+            elif what == "lr":
+                optimizer.param_groups[0]["lr"] = 0.2
+            optimizer.param_groups[0]["of the user"] = rank
+        before = values(model)
+        try:
+            for window in stepper.windows(dealt(SIZES)[rank], size=2):
+                for x, y in window:
+                    window.backward(mean_loss(model, x, y), items=len(y))
+        except instep.errors.WindowError as error:
+            text = str(error)
+            assert values(model) == before
+            break
+    return text, values(model)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "plain", "fsdp"])
+@pytest.mark.parametrize("what", ["lr", "betas", "clip_norm", "requires_grad"])
+def test_options_that_differ_stop_all_ranks(two, kind, what):
+    found = two.run(differ, kind, what)
+    for text, numbers in found:
+        assert text.startswith(f"rank 1 and rank 0 differ in {what} of 'optimizer'.")
+        assert numbers == found[0][1]
+
+
+def test_a_layer_that_one_rank_froze_where_each_backward_is_added_up(two):
+    for text, _ in two.run(differ, "fsdp", "requires_grad", "micro-batch"):
+        assert text.startswith("rank 1 and rank 0 differ in requires_grad of 'optimizer'.")
+
+
+@pytest.mark.parametrize("kind", ["plain", "fsdp"])
+@pytest.mark.parametrize("what", ["the user's own", "frozen by all"])
+def test_what_does_not_matter_may_change(two, kind, what):
+    found = two.run(differ, kind, what)
+    assert [text for text, _ in found] == ["", ""]
+    assert found[0][1] == found[1][1]
+
+
 def hang(rank, world):
     exchange.ROLL_CALL = 2.0
     plain, model, stepper = build("ddp")
@@ -197,7 +254,7 @@ def test_a_rank_that_hangs_is_named(three, monkeypatch):
 
 
 def test_a_store_that_is_gone_is_not_waited_for(monkeypatch):
-    """The group's timeout may be half an hour; who held the store may have been the first to end."""
+    """The group may wait half an hour; who held the store may be the one that ended."""
     monkeypatch.setattr(exchange, "RECONNECT", 0.5)
     master = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     client = distributed.TCPStore(

@@ -181,7 +181,7 @@ def _store_of(group: Any) -> Any:
     import torch.distributed.distributed_c10d as c10d  # noqa: PLC0415 -- in use already
 
     try:
-        store = c10d._world.pg_map[group][1]  # noqa: SLF001 -- there is no public way
+        store: Any = c10d._world.pg_map[group][1]  # noqa: SLF001 -- there is no public way
         if hasattr(store, "clone"):
             # A copy connects anew, for as long as the original would wait: the group's timeout.
             usual = store.timeout

@@ -72,6 +72,8 @@ class Said:
     """The optimizers whose windows it has added to."""
     print_of: int = 0
     """A fingerprint of the parameters, the same on all ranks if the models are."""
+    alike: str = ""
+    """Numbers of what the optimizers were told, the same on all ranks if that is."""
     micro_batches: int = 0
     scale: float = 1.0
     is_gathered: bool = False

@@ -10,6 +10,7 @@ import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from instep.engine.ranks.alike import Alike, require_alike
 from instep.engine.ranks.closing import Closing
 from instep.engine.ranks.exchange import Exchange
 from instep.engine.ranks.gathering import Gathered, describe, linked, representations_of_all
@@ -78,6 +79,8 @@ class Together:
         self._exchange = Exchange(ranks)
         self._given_up = 0
         self._loops = 0
+        self.alike = Alike()
+        self._lanes: list[Lane] = []
         self._closing = Closing(self)
 
     def waiting(self, what: str) -> contextlib.AbstractContextManager[None]:
@@ -93,6 +96,7 @@ class Together:
 
     def join(self, lanes: Mapping[str, Lane]) -> None:
         """Let the windows of these optimizers be those of all ranks."""
+        self._lanes = list(lanes.values())
         if self.padding is not None:
             require_one_lane(lanes)
         for lane in lanes.values():
@@ -162,7 +166,9 @@ class Together:
         self._quiet.begin()
         if self.shards is not None and not self.shards.is_begun:
             self.shards.reserve_whole()
-            self.round(Said(Kind.OPEN, has_more=self.any_has_more), "the opening of a window")
+            # Before anything is gathered or, in the first backward, already added up.
+            said = Said(Kind.OPEN, has_more=self.any_has_more, alike=self.alike.of(self._lanes))
+            require_alike(self.round(said, "the opening of a window"), self._lanes)
             self.shards.gather()
             if self.padding is not None:
                 self.padding.begin()
