@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import distributed
 from torch.distributed import distributed_c10d
+from torch.utils.data import DataLoader
 
 import instep
 from instep.engine.ranks import exchange
@@ -36,6 +37,13 @@ def stumble(how):
         raise ZeroDivisionError(f"a mistake in {how}")
 
 
+def broken(data, how):
+    for index, batch in enumerate(data):
+        if index == {"first draw": 0, "loader": 1}.get(how):
+            raise OSError("no such disk\nat all")
+        yield batch
+
+
 def fail_once(rank, world, kind, how):
     """Rank 1 fails in its first window, and everybody goes on with a second loop."""
     plain, model, stepper = build(kind)
@@ -43,7 +51,7 @@ def fail_once(rank, world, kind, how):
     text = ""
     is_wrong = rank == 1
     try:
-        windows = stepper.windows(data, size=2)
+        windows = stepper.windows(broken(data, how) if is_wrong else data, size=2)
         with windows if how == "with" else nullcontext():
             for window in windows:
                 for index, (x, y) in enumerate(window):
@@ -54,7 +62,7 @@ def fail_once(rank, world, kind, how):
                 stumble("body" if is_wrong and how == "outer" else "")
                 if is_wrong and how == "break":
                     break
-    except (InstepError, ZeroDivisionError) as error:
+    except (InstepError, ZeroDivisionError, OSError) as error:
         text = f"{type(error).__name__}: {error}"
     before = values(plain)
     updates = []
@@ -66,7 +74,9 @@ def fail_once(rank, world, kind, how):
 
 
 FAILURES = {
-    "body": "it left a window, by a break or an error",
+    "loader": "rank 1: OSError: no such disk. A window",
+    "first draw": "rank 1: OSError: no such disk. A window",
+    "body": "it left a window, by a break or an error, near test_failures.py:",
     "count": "it left a window, by a break or an error",
     "outer": "it left its loop, by a break or an error of its own",
     "break": "it left its loop, by a break or an error of its own",
@@ -229,6 +239,36 @@ def test_what_does_not_matter_may_change(two, kind, what):
     found = two.run(differ, kind, what)
     assert [text for text, _ in found] == ["", ""]
     assert found[0][1] == found[1][1]
+
+
+def deal(rank, world, how):
+    """Rank 1 draws another order than the others."""
+    shuffle = how != "in order"
+    loader = DataLoader(range(12), batch_size=1, shuffle=shuffle)
+    loader = instep.distributed.shard(loader, seed=rank if how == "seed" else 0)
+    if rank == 1 and how != "seed":
+        next(iter(loader))
+    plain, model, stepper = build("ddp")
+    seen = []
+    for _ in range(2):
+        for window in stepper.windows(loader, size=2):
+            for index in window:
+                seen += index.tolist()
+                window.backward(model(torch.ones(1, 5).double()).mean(), items=1)
+    return sorted(seen)
+
+
+@pytest.mark.parametrize("how", ["seed", "peek"])
+def test_parts_of_different_orders_are_refused(two, how):
+    with pytest.raises(RankError) as caught:
+        two.run(deal, how)
+    words = "rank 1 and rank 0 draw different orders from shard()."
+    assert all(text.startswith(words) for text in caught.value.errors)
+
+
+def test_an_order_without_chance_may_be_looked_at(two):
+    first, second = two.run(deal, "in order")
+    assert sorted(first + second) == sorted([*range(12)] * 2)
 
 
 def hang(rank, world):

@@ -22,6 +22,7 @@ from instep.engine.ranks.headers import (
     is_agreed,
     ranks_that,
     require_agreement,
+    require_one_deal,
     require_same_close,
     totals,
 )
@@ -29,6 +30,7 @@ from instep.engine.ranks.padding import Padding, require_one_lane
 from instep.engine.ranks.ready import Ready
 from instep.engine.ranks.sharded import Shards
 from instep.engine.ranks.wrapped import Quiet
+from instep.errors import said_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -78,7 +80,8 @@ class Together:
         """Whether any rank would, as heard in the last round."""
         self._exchange = Exchange(ranks)
         self._given_up = 0
-        self._loops = 0
+        self.loops = 0
+        """How many this rank has begun, also those that failed before all ranks had."""
         self.alike = Alike()
         self._lanes: list[Lane] = []
         self._closing = Closing(self)
@@ -107,12 +110,15 @@ class Together:
 
     # -- loops -----------------------------------------------------------------------------------
 
-    def begin(self, sizes: Mapping[str, int], *, is_new: bool) -> bool:
-        """Begin a loop, or go on with one; return whether any rank has a batch."""
-        self._loops += is_new
+    def begin(self, sizes: Mapping[str, int], *, deal: int = 0) -> bool:
+        """Begin a loop, or go on with one; return whether any rank has a batch.
+
+        deal: a number of the order in which samples are dealt out to ranks, if they are.
+        """
         described = ", ".join(f"{size} for {name!r}" for name, size in sizes.items())
-        about = f"loop {self._loops} in windows of {described}"
-        self.round(Said(Kind.BEGIN, about, has_more=self.has_more), "the start of a loop")
+        about = f"loop {self.loops} in windows of {described}"
+        said = Said(Kind.BEGIN, about, has_more=self.has_more, deal=deal)
+        require_one_deal(self.round(said, "the start of a loop"))
         return self.any_has_more
 
     def agree_on_next(self, name: str | None, touched: Sequence[str], *, is_over: bool) -> Turn:
@@ -233,8 +239,7 @@ class Together:
             # ours for a part of it; they find out when this process ends, or by their timeout.
             return
         if error is not None:
-            first = str(error).splitlines()[0] if str(error) else ""
-            reason = f"{type(error).__name__}: {first}"
+            reason = said_of(error)
         self._exchange.leave(reason)
 
     @contextlib.contextmanager
