@@ -214,3 +214,31 @@ def test_what_cannot_be_right_is_refused():
         shard(DataLoader(range(4), 2, sampler=sampler), rank=0, world=2)
     with pytest.raises(SetupError, match="already"):
         shard(shard(loader, rank=0, world=2), rank=0, world=2)
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(range(4))
+
+
+@pytest.mark.parametrize(
+    "loader",
+    [
+        DataLoader(range(4), shuffle=True),
+        DataLoader(range(4), batch_sampler=[[0, 1], [2, 3]]),
+        DataLoader(Stream(), batch_size=1),
+        [torch.ones(1)] * 4,
+    ],
+    ids=["samples", "batches", "stream", "iterable"],
+)
+def test_a_part_of_the_data_is_not_for_a_process_by_itself(loader):
+    model = torch.nn.Linear(1, 1)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    words = "the loader was dealt out to 2 ranks, and this stepper belongs to one process"
+    part = shard(loader, rank=1, world=2)
+    with pytest.raises(SetupError, match=words):
+        next(iter(stepper.windows(part, size=1)))
+    with pytest.raises(SetupError, match=words):
+        next(stepper.batches(part))
+    # Nothing has begun, and the whole is welcome.
+    assert len(list(stepper.batches(shard(loader, rank=0, world=1)))) in (2, 4)

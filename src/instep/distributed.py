@@ -96,7 +96,18 @@ _Turn = tuple[int, int]
 """The number of this rank, and of all."""
 
 
-class _Turns(Sampler[Any]):
+class _Dealt:
+    """What deals out samples to ranks: this rank's turn."""
+
+    _turn: _Turn
+
+    @property
+    def instep_dealt_to(self) -> int:
+        """How many ranks take turns; looked for wherever a loader may have it."""
+        return self._turn[1]
+
+
+class _Turns(_Dealt, Sampler[Any]):
     """Every so many of what another sampler yields, in an order that all ranks agree on."""
 
     def __init__(self, sampler: Iterable[Any], turn: _Turn, seed: int) -> None:
@@ -105,11 +116,8 @@ class _Turns(Sampler[Any]):
         self.generator = torch.Generator().manual_seed(seed)
         self.begins_at = 0
         """How much of the next epoch is done already, by all ranks together."""
-
-    @property
-    def world(self) -> int:
-        """How many ranks take turns."""
-        return self._turn[1]
+        self.is_shuffled = type(getattr(sampler, "sampler", sampler)) is not SequentialSampler
+        """Whether an epoch's order depends on the generator."""
 
     def __iter__(self) -> Iterator[Any]:
         rank, world = self._turn
@@ -126,7 +134,7 @@ class _Turns(Sampler[Any]):
         return _length(self._sampler, self._turn)
 
 
-class _Stream(IterableDataset[Any]):
+class _Stream(_Dealt, IterableDataset[Any]):
     """Every so many of what a dataset yields; its workers share it as they did before."""
 
     def __init__(self, dataset: IterableDataset[Any], turn: _Turn) -> None:
@@ -140,18 +148,13 @@ class _Stream(IterableDataset[Any]):
         return _length(self._dataset, self._turn)
 
 
-class _Every:
+class _Every(_Dealt):
     """Every so many of what an iterable yields."""
 
     def __init__(self, items: Iterable[Any], turn: _Turn) -> None:
         self._items, self._turn = items, turn
         self.begins_at = 0
         """How much of the next epoch is done already, by all ranks together."""
-
-    @property
-    def world(self) -> int:
-        """How many ranks take turns."""
-        return self._turn[1]
 
     def __iter__(self) -> Iterator[Any]:
         rank, world = self._turn

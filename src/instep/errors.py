@@ -86,3 +86,12 @@ class WatchError(InstepError, RuntimeError):
 
 class InstepWarning(UserWarning):
     """Training goes on, but not as it was meant; each is said once per stepper."""
+
+
+def said_of(error: BaseException) -> str:
+    """Return the type of an error and the first line of what it says.
+
+    >>> said_of(OSError("disk")), said_of(KeyboardInterrupt())
+    ('OSError: disk', 'KeyboardInterrupt')
+    """
+    return ": ".join([type(error).__name__, *str(error).splitlines()[:1]])

@@ -7,13 +7,19 @@ from importlib import resources
 
 ALSO = {
     "combine": "two-pass",
+    "ddp": "ranks",
     "encode": "two-pass",
+    "fsdp": "ranks",
     "gradcache": "two-pass",
     "groupnorm": "batchnorm",
     "halo": "patches",
+    "load": "checkpoint",
     "micro": "split",
     "oom": "split",
     "randompatches": "patches",
+    "save": "checkpoint",
+    "saving": "checkpoint",
+    "shard": "ranks",
     "stitch": "patches",
 }
 """Public names, options and words of the trade, by the page that tells about them."""

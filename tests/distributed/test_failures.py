@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
+from datetime import timedelta
 
 import pytest
 import torch
+from torch import distributed
+from torch.distributed import distributed_c10d
+from torch.utils.data import DataLoader
 
 import instep
 from instep.engine.ranks import exchange
@@ -33,6 +37,13 @@ def stumble(how):
         raise ZeroDivisionError(f"a mistake in {how}")
 
 
+def broken(data, how):
+    for index, batch in enumerate(data):
+        if index == {"first draw": 0, "loader": 1}.get(how):
+            raise OSError("no such disk\nat all")
+        yield batch
+
+
 def fail_once(rank, world, kind, how):
     """Rank 1 fails in its first window, and everybody goes on with a second loop."""
     plain, model, stepper = build(kind)
@@ -40,7 +51,7 @@ def fail_once(rank, world, kind, how):
     text = ""
     is_wrong = rank == 1
     try:
-        windows = stepper.windows(data, size=2)
+        windows = stepper.windows(broken(data, how) if is_wrong else data, size=2)
         with windows if how == "with" else nullcontext():
             for window in windows:
                 for index, (x, y) in enumerate(window):
@@ -51,7 +62,7 @@ def fail_once(rank, world, kind, how):
                 stumble("body" if is_wrong and how == "outer" else "")
                 if is_wrong and how == "break":
                     break
-    except (InstepError, ZeroDivisionError) as error:
+    except (InstepError, ZeroDivisionError, OSError) as error:
         text = f"{type(error).__name__}: {error}"
     before = values(plain)
     updates = []
@@ -63,7 +74,9 @@ def fail_once(rank, world, kind, how):
 
 
 FAILURES = {
-    "body": "it left a window, by a break or an error",
+    "loader": "rank 1: OSError: no such disk. A window",
+    "first draw": "rank 1: OSError: no such disk. A window",
+    "body": "it left a window, by a break or an error, near test_failures.py:",
     "count": "it left a window, by a break or an error",
     "outer": "it left its loop, by a break or an error of its own",
     "break": "it left its loop, by a break or an error of its own",
@@ -171,6 +184,93 @@ def test_ranks_that_are_not_alike_are_told(two, case, words):
     assert all(words in text for text in caught.value.errors)
 
 
+def differ(rank, world, kind, what, sync="window"):
+    """Rank 1 changes something after the first update."""
+    torch.manual_seed(0)
+    model = spread(mlp(), kind)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    group = distributed.group.WORLD
+    stepper = instep.Stepper(
+        model,
+        optimizer,
+        group=group,
+        sync=sync,
+        clip_norm=0.5 + rank if what == "clip_norm" else 0.5,
+    )
+    text = ""
+    for turn in range(3):
+        if turn == 1 and (rank == 1 or what == "frozen by all"):
+            if what in ("requires_grad", "frozen by all"):
+                next(iter(model.parameters())).requires_grad_(requires_grad=False)
+            elif what == "betas":
+                optimizer.param_groups[0]["betas"] = (0.8, 0.999)
+            elif what == "lr":
+                optimizer.param_groups[0]["lr"] = 0.2
+            optimizer.param_groups[0]["of the user"] = rank
+        before = values(model)
+        try:
+            for window in stepper.windows(dealt(SIZES)[rank], size=2):
+                for x, y in window:
+                    window.backward(mean_loss(model, x, y), items=len(y))
+        except instep.errors.WindowError as error:
+            text = str(error)
+            assert values(model) == before
+            break
+    return text, values(model)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "plain", "fsdp"])
+@pytest.mark.parametrize("what", ["lr", "betas", "clip_norm", "requires_grad"])
+def test_options_that_differ_stop_all_ranks(two, kind, what):
+    found = two.run(differ, kind, what)
+    for text, numbers in found:
+        assert text.startswith(f"rank 1 and rank 0 differ in {what} of 'optimizer'.")
+        assert numbers == found[0][1]
+
+
+def test_a_layer_that_one_rank_froze_where_each_backward_is_added_up(two):
+    for text, _ in two.run(differ, "fsdp", "requires_grad", "micro-batch"):
+        assert text.startswith("rank 1 and rank 0 differ in requires_grad of 'optimizer'.")
+
+
+@pytest.mark.parametrize("kind", ["plain", "fsdp"])
+@pytest.mark.parametrize("what", ["the user's own", "frozen by all"])
+def test_what_does_not_matter_may_change(two, kind, what):
+    found = two.run(differ, kind, what)
+    assert [text for text, _ in found] == ["", ""]
+    assert found[0][1] == found[1][1]
+
+
+def deal(rank, world, how):
+    """Rank 1 draws another order than the others."""
+    shuffle = how != "in order"
+    loader = DataLoader(range(12), batch_size=1, shuffle=shuffle)
+    loader = instep.distributed.shard(loader, seed=rank if how == "seed" else 0)
+    if rank == 1 and how != "seed":
+        next(iter(loader))
+    plain, model, stepper = build("ddp")
+    seen = []
+    for _ in range(2):
+        for window in stepper.windows(loader, size=2):
+            for index in window:
+                seen += index.tolist()
+                window.backward(model(torch.ones(1, 5).double()).mean(), items=1)
+    return sorted(seen)
+
+
+@pytest.mark.parametrize("how", ["seed", "peek"])
+def test_parts_of_different_orders_are_refused(two, how):
+    with pytest.raises(RankError) as caught:
+        two.run(deal, how)
+    words = "rank 1 and rank 0 draw different orders from shard()."
+    assert all(text.startswith(words) for text in caught.value.errors)
+
+
+def test_an_order_without_chance_may_be_looked_at(two):
+    first, second = two.run(deal, "in order")
+    assert sorted(first + second) == sorted([*range(12)] * 2)
+
+
 def hang(rank, world):
     exchange.ROLL_CALL = 2.0
     plain, model, stepper = build("ddp")
@@ -191,6 +291,42 @@ def test_a_rank_that_hangs_is_named(three, monkeypatch):
     assert found[1] == "slept"
     for text in (found[0], found[2]):
         assert text.startswith("rank 1 did not come to the close of 'optimizer' in time.")
+
+
+def test_a_store_that_is_gone_is_not_waited_for(monkeypatch):
+    """The group may wait half an hour; who held the store may be the one that ended."""
+    monkeypatch.setattr(exchange, "RECONNECT", 0.5)
+    master = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    client = distributed.TCPStore(
+        "127.0.0.1", master.port, timeout=timedelta(seconds=600), wait_for_workers=False
+    )
+    group = object()
+    known = ("gloo", distributed.PrefixStore("of the group", client))
+    monkeypatch.setitem(distributed_c10d._world.pg_map, group, known)
+    copy = exchange._store_of(group)
+    assert copy is not None
+    assert copy.timeout == timedelta(seconds=exchange.ROLL_CALL)
+    assert client.timeout == timedelta(seconds=600)
+    del master, copy
+    start = time.monotonic()
+    assert exchange._store_of(group) is None
+    assert time.monotonic() - start < 30
+    assert client.timeout == timedelta(seconds=600)
+
+
+@pytest.mark.parametrize(
+    ("late", "torch_said", "words"),
+    [
+        ([False, True], "Connection closed by peer", "rank 1 is gone, before the close."),
+        ([True, True, False], "Read error: Connection reset", "ranks 0 and 1 are gone, before"),
+        ([False, True], "Timed out waiting", "rank 1 did not come to the close in time."),
+        ([False, False], "Connection closed by peer", "the close failed."),
+    ],
+)
+def test_a_rank_that_has_ended_is_not_called_late(late, torch_said, words):
+    talk = object.__new__(exchange.Exchange)
+    talk._roll_call = lambda waited: late
+    assert str(talk._missing("the close", RuntimeError(torch_said), 1.0)).startswith(words)
 
 
 def leave(rank, world):

@@ -14,6 +14,7 @@ whether there is another window, and a whole window, if its items are counted ah
 
 from __future__ import annotations
 
+import zlib
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import torch
 
 from instep.engine import rng
-from instep.errors import SetupError, StateError
+from instep.errors import SetupError, StateError, said_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -90,6 +91,8 @@ class Feed:
         if self._owner is not None and position is not None:
             self._owner.load_state_dict(position.loader)
         self._dealer = _dealer_of(loader)
+        self.deal = _deal_of(self._dealer)
+        """A number of the order that is dealt out to ranks, the same on all of them; 0: none is."""
         self._per_batch = _units_per_batch(loader, self._dealer)
         self._begins_at = 0 if position is None else position.begins_at
         self._is_over = False
@@ -107,6 +110,8 @@ class Feed:
         self._snapshot = rng.snapshot() if self._owner is None else self._mark
         self.on_failure: Callable[[], None] | None = None
         """Called when the loader has raised, before its error goes on."""
+        self.failure = ""
+        """What it raised last, in a line, to be told to other ranks."""
         if position is not None:
             self._return_to(position)
 
@@ -160,8 +165,9 @@ class Feed:
     def _next(self, before: Any) -> Any:
         try:
             batch = next(self._batches, END)
-            self._is_over = batch is END
-        except Exception:
+            self._is_over, self.failure = batch is END, ""
+        except Exception as error:
+            self.failure = said_of(error)
             # Nothing was drawn: a resumed run tries again, with the same random numbers.
             rng.restore(_random_of(before))
             if self.on_failure is not None:
@@ -233,7 +239,7 @@ class Feed:
         if self._dealer is None or self._owner is not None:
             return None
         return {
-            "world": self._dealer.world,
+            "world": self._dealer.instep_dealt_to,
             "per_batch": self._per_batch,
             "is_over": int(self._is_over),
         }
@@ -243,6 +249,30 @@ def _dealer_of(loader: Any) -> Any:
     """Return what deals out a loader's samples or batches to ranks, if anything does."""
     places = (loader, getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None))
     return next((place for place in places if hasattr(place, "begins_at")), None)
+
+
+def _deal_of(dealer: Any) -> int:
+    generator = getattr(dealer, "generator", None)
+    if not (isinstance(generator, torch.Generator) and dealer.is_shuffled):
+        return 0
+    return zlib.crc32(bytes(generator.get_state().tolist())) or 1
+
+
+def refuse_a_part(loader: Any, world: int) -> None:
+    """Raise if a loader was dealt out to several ranks, and only one process takes from it."""
+    names = ("sampler", "batch_sampler", "dataset")
+    places = (loader, *(getattr(loader, name, None) for name in names))
+    found = (getattr(place, "instep_dealt_to", 1) for place in places)
+    dealt_to = max(number if isinstance(number, int) else 1 for number in found)
+    if world == 1 and dealt_to > 1:
+        raise SetupError(
+            f"the loader was dealt out to {dealt_to} ranks, and this stepper belongs to one "
+            "process.",
+            why="every process would train a model of its own, with its part of the samples.",
+            fix="wrap the model in DistributedDataParallel or fully_shard, or pass group= to "
+            "Stepper; for a model of its own on every rank, leave shard() out.",
+            more="ranks",
+        )
 
 
 def _units_per_batch(loader: Any, dealer: Any) -> int:

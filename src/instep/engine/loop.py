@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from instep.engine.feed import Feed
+from instep.engine.feed import Feed, refuse_a_part
 from instep.errors import StateError, WindowError
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class Loop:
 
     def feed(self, loader: Iterable[Any], resumed: Resume | None, *, by: ResumeBy) -> Feed:
         """Begin a pass over a loader, where it was saved or after the epoch that was."""
+        together = self.core.together
+        refuse_a_part(loader, 1 if together is None else together.ranks.world)
         generators = self.generators if self.are_loaded and resumed is None else None
         feed = Feed(
             loader, None if resumed is None else resumed.position, by=by, generators=generators

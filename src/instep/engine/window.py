@@ -218,9 +218,9 @@ class Window:
         require(self._state, "discard")
         self._discard("discarded")
 
-    def abandon(self, error: BaseException | None) -> None:
+    def abandon(self, error: BaseException | None, said: str) -> None:
         """Throw it away because its loop was left, by an error if that is known."""
-        self._discard("discarded", error, said="it left a window, by a break or an error")
+        self._discard("discarded", error, said=said)
 
     # -- what it was -----------------------------------------------------------------------------
 

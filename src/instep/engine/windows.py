@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sized
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from instep.engine.checks import count_of
@@ -11,6 +12,7 @@ from instep.engine.declare import LOSS
 from instep.engine.gradients import to_host
 from instep.engine.window import Window
 from instep.errors import SetupError, WindowError
+from instep.trace.place import here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -87,6 +89,8 @@ class Windows:
         resumed = loop.begin(self._sizes)
         feed = loop.feed(self._loader, resumed, by=self._resume)
         self._run = run = loop.start(feed, self._sizes)
+        if loop.core.together is not None:
+            loop.core.together.loops += 1
         ahead = self._frame if self._count is not None else 1
         window: Window | None = None
         try:
@@ -95,7 +99,8 @@ class Windows:
             # A saved window may have had its last batch already: it comes first, whatever is left.
             taken = resumed.taken if resumed else 0
             has_more = feed.draw_ahead(max(ahead - taken, 0)) if ahead > 1 else feed.draw_ahead(1)
-            has_more = self._agreed(has_more or (resumed is not None and resumed.has_open_window))
+            has_more = has_more or (resumed is not None and resumed.has_open_window)
+            has_more = self._agreed(feed, has_more)
             while has_more or (resumed is not None and resumed.has_open_window):
                 window = self._window = loop.open(
                     Window(
@@ -113,7 +118,7 @@ class Windows:
                 yield window
                 self._leave(window)
                 loop.safe_point()
-                has_more = self._agreed(feed.draw_ahead(ahead), window)
+                has_more = self._agreed(feed, feed.draw_ahead(ahead), window)
             loop.finish()
             loop.stop(run)
             self._is_finished = True
@@ -122,14 +127,14 @@ class Windows:
             if not self._is_managed:
                 self._abandon(run, window)
 
-    def _agreed(self, has_more: bool, window: Window | None = None) -> bool:  # noqa: FBT001
+    def _agreed(self, feed: Feed, has_more: bool, window: Window | None = None) -> bool:  # noqa: FBT001
         """Return whether the loop goes on: as long as any rank has batches, on all of them."""
         together = self._loop.core.together
         if together is None:
             return has_more
         if window is None or not window.is_closed:
             together.has_more = has_more
-            return together.begin(self._sizes, is_new=window is None)
+            return together.begin(self._sizes, deal=feed.deal)
         return together.any_has_more
 
     def _counts(self, feed: Feed, taken: int) -> list[Counts] | None:
@@ -165,12 +170,16 @@ class Windows:
 
     def _abandon(self, run: Run, window: Window | None, error: BaseException | None = None) -> None:
         """Leave a loop: its own window is discarded if it is still open, nobody else's."""
-        if window is not None and window.is_open:
-            window.abandon(error)
-        self._loop.stop(run)
         together = self._loop.core.together
+        place = None if together is None or self._is_finished else here()
+        near = f", near {PurePath(place.path).name}:{place.line}" if place is not None else ""
+        why = run.feed.failure
+        if window is not None and window.is_open:
+            window.abandon(error, why or f"it left a window, by a break or an error{near}")
+        self._loop.stop(run)
         if together is not None and not self._is_finished and together.is_in_step:
-            together.give_up("it left its loop, by a break or an error of its own", error)
+            why = why or f"it left its loop, by a break or an error of its own{near}"
+            together.give_up(why, error)
 
     def __enter__(self) -> Self:
         self._is_managed = True

@@ -18,6 +18,7 @@ from instep.engine import arithmetic
 from instep.engine import gradients as grads
 from instep.engine.close import act, one_factor, remember_references, terms_of
 from instep.engine.memory import is_out_of_memory
+from instep.engine.ranks.alike import require_alike
 from instep.engine.ranks.headers import (
     Kind,
     PeerOutOfMemoryError,
@@ -107,6 +108,7 @@ class Closing:
     ) -> Verdict:
         heard = self._together.round(said, what, meanwhile)
         require_same_close(heard, lane.name)
+        require_alike(heard, [lane])
         return Verdict.of(heard, len(lane.buffers.members))
 
     def _own(self, lane: Lane, scale: float, *, has_more: bool) -> Own:
@@ -133,6 +135,7 @@ class Closing:
             lane.name,
             has_more=has_more,
             print_of=self._print_of(lane),
+            alike=self._together.alike.of([lane]),
             micro_batches=lane.micro_batches,
             scale=scale,
             is_gathered=lane.is_gathered,

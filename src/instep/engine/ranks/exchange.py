@@ -26,6 +26,11 @@ HEAD = 5
 """Of these: four for the length of what is said, one for its kind."""
 ROLL_CALL = 10.0
 """Seconds that a rank whose collective failed waits for others to say that they are there."""
+RECONNECT = 2.0
+"""Seconds that it tries to reach the store: who held it may be the one that is gone."""
+
+CLOSED = ("onnection closed", "onnection reset", "roken pipe", "remote process exited")
+"""What gloo and NCCL say where the process at the other end has ended."""
 
 
 class Exchange:
@@ -125,6 +130,10 @@ class Exchange:
     def _missing(self, what: str, error: RuntimeError, waited: float) -> WindowError:
         late = self._roll_call(waited)
         who = f"{ranks_that(late)} did not come to {what} in time" if any(late) else ""
+        if any(late) and any(words in str(error) for words in CLOSED):
+            # Nobody has to be waited for longer than the connection to it lasts.
+            verb = "is" if sum(late) == 1 else "are"
+            who = f"{ranks_that(late)} {verb} gone, before {what}"
         return WindowError(
             f"{who or f'{what} failed'}.",
             why="all ranks end a window together. A rank that is not there has stopped with an "
@@ -172,8 +181,16 @@ def _store_of(group: Any) -> Any:
     import torch.distributed.distributed_c10d as c10d  # noqa: PLC0415 -- in use already
 
     try:
-        store = c10d._world.pg_map[group][1]  # noqa: SLF001 -- there is no public way
-        store = store.clone() if hasattr(store, "clone") else store
+        store: Any = c10d._world.pg_map[group][1]  # noqa: SLF001 -- there is no public way
+        if hasattr(store, "clone"):
+            # A copy connects anew, for as long as the original would wait: the group's timeout.
+            usual = store.timeout
+            store.set_timeout(timedelta(seconds=min(RECONNECT, ROLL_CALL)))
+            try:
+                copy = store.clone()
+            finally:
+                store.set_timeout(usual)
+            store = copy
         store.set_timeout(timedelta(seconds=ROLL_CALL))
     except (AttributeError, KeyError, RuntimeError, TypeError):
         return None

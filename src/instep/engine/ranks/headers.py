@@ -68,10 +68,14 @@ class Said:
     """Whether it would like to save a checkpoint as soon as all can."""
     is_over: bool = False
     """Whether, as far as it knows, this is the last close of its window."""
+    deal: int = 0
+    """A number of the order in which `shard` deals out samples, if it does."""
     touched: tuple[str, ...] = ()
     """The optimizers whose windows it has added to."""
     print_of: int = 0
     """A fingerprint of the parameters, the same on all ranks if the models are."""
+    alike: str = ""
+    """Numbers of what the optimizers were told, the same on all ranks if that is."""
     micro_batches: int = 0
     scale: float = 1.0
     is_gathered: bool = False
@@ -275,6 +279,24 @@ def require_agreement(heard: Sequence[Said], doing: str) -> None:
             "away.",
             fix="let every rank run the same loops with the same sizes, and close the same "
             "optimizers in the same order; only the data differ.",
+            more="ranks",
+        )
+
+
+def require_one_deal(heard: Sequence[Said]) -> None:
+    """Raise if the ranks take their parts from different orders of the samples."""
+    deals = [said.deal for said in heard]
+    first = next((deal for deal in deals if deal), 0)
+    other = [bool(deal) and deal != first for deal in deals]
+    if any(other):
+        raise agreed(
+            f"{ranks_that(other)} and rank {deals.index(first)} draw different orders from "
+            "shard().",
+            why="each takes its turns in its own order, so that samples come twice and others "
+            "never. Their seeds differ, or one has begun more epochs of its loader than the "
+            "other: to look at one batch begins one, too.",
+            fix="pass the same seed= on every rank, and iterate the loader as often on each; "
+            "look at samples through another loader.",
             more="ranks",
         )
 

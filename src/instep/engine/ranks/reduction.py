@@ -69,7 +69,7 @@ class Reduction:
         self._buffers: dict[Key, Tensor] = {}
         sizes: dict[Key, int] = {}
         for place in places:
-            if place.parameter.requires_grad or place.parameter.grad is not None:
+            if _has_room(place):
                 key = place.parameter.device, place.dtype
                 small = place.parameter.numel() if place.nbytes < LARGE else 0
                 sizes[key] = sizes.get(key, 0) + small
@@ -82,6 +82,11 @@ class Reduction:
         gradients = [place.parameter.grad for place in self._places]
         is_dense = all(g is None or not g.is_sparse for g in gradients)
         if len(holders) != len(self._places) or not is_dense:
+            return
+        if any(
+            is_held and not _has_room(p) for p, is_held in zip(self._places, holders, strict=True)
+        ):
+            # Frozen since: what is packed would be longer than the buffer.
             return
         for key, places in self._small(holders).items():
             first = next(_buckets(places, self._buffers[key].numel()))
@@ -136,6 +141,11 @@ class Reduction:
             held.append((parameter.grad, view))
         if held:
             foreach_copy_([gradient for gradient, _ in held], [view for _, view in held])
+
+
+def _has_room(place: Place) -> bool:
+    """Whether there may be a gradient to send, so that the buffers count it."""
+    return place.parameter.requires_grad or place.parameter.grad is not None
 
 
 @torch.no_grad()

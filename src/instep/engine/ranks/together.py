@@ -10,6 +10,7 @@ import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from instep.engine.ranks.alike import Alike, require_alike
 from instep.engine.ranks.closing import Closing
 from instep.engine.ranks.exchange import Exchange
 from instep.engine.ranks.gathering import Gathered, describe, linked, representations_of_all
@@ -21,6 +22,7 @@ from instep.engine.ranks.headers import (
     is_agreed,
     ranks_that,
     require_agreement,
+    require_one_deal,
     require_same_close,
     totals,
 )
@@ -28,6 +30,7 @@ from instep.engine.ranks.padding import Padding, require_one_lane
 from instep.engine.ranks.ready import Ready
 from instep.engine.ranks.sharded import Shards
 from instep.engine.ranks.wrapped import Quiet
+from instep.errors import said_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -77,7 +80,10 @@ class Together:
         """Whether any rank would, as heard in the last round."""
         self._exchange = Exchange(ranks)
         self._given_up = 0
-        self._loops = 0
+        self.loops = 0
+        """How many this rank has begun, also those that failed before all ranks had."""
+        self.alike = Alike()
+        self._lanes: list[Lane] = []
         self._closing = Closing(self)
 
     def waiting(self, what: str) -> contextlib.AbstractContextManager[None]:
@@ -93,6 +99,7 @@ class Together:
 
     def join(self, lanes: Mapping[str, Lane]) -> None:
         """Let the windows of these optimizers be those of all ranks."""
+        self._lanes = list(lanes.values())
         if self.padding is not None:
             require_one_lane(lanes)
         for lane in lanes.values():
@@ -103,12 +110,15 @@ class Together:
 
     # -- loops -----------------------------------------------------------------------------------
 
-    def begin(self, sizes: Mapping[str, int], *, is_new: bool) -> bool:
-        """Begin a loop, or go on with one; return whether any rank has a batch."""
-        self._loops += is_new
+    def begin(self, sizes: Mapping[str, int], *, deal: int = 0) -> bool:
+        """Begin a loop, or go on with one; return whether any rank has a batch.
+
+        deal: a number of the order in which samples are dealt out to ranks, if they are.
+        """
         described = ", ".join(f"{size} for {name!r}" for name, size in sizes.items())
-        about = f"loop {self._loops} in windows of {described}"
-        self.round(Said(Kind.BEGIN, about, has_more=self.has_more), "the start of a loop")
+        about = f"loop {self.loops} in windows of {described}"
+        said = Said(Kind.BEGIN, about, has_more=self.has_more, deal=deal)
+        require_one_deal(self.round(said, "the start of a loop"))
         return self.any_has_more
 
     def agree_on_next(self, name: str | None, touched: Sequence[str], *, is_over: bool) -> Turn:
@@ -162,7 +172,9 @@ class Together:
         self._quiet.begin()
         if self.shards is not None and not self.shards.is_begun:
             self.shards.reserve_whole()
-            self.round(Said(Kind.OPEN, has_more=self.any_has_more), "the opening of a window")
+            # Before anything is gathered or, in the first backward, already added up.
+            said = Said(Kind.OPEN, has_more=self.any_has_more, alike=self.alike.of(self._lanes))
+            require_alike(self.round(said, "the opening of a window"), self._lanes)
             self.shards.gather()
             if self.padding is not None:
                 self.padding.begin()
@@ -227,8 +239,7 @@ class Together:
             # ours for a part of it; they find out when this process ends, or by their timeout.
             return
         if error is not None:
-            first = str(error).splitlines()[0] if str(error) else ""
-            reason = f"{type(error).__name__}: {first}"
+            reason = said_of(error)
         self._exchange.leave(reason)
 
     @contextlib.contextmanager
