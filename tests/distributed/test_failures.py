@@ -320,7 +320,8 @@ def test_a_store_that_is_gone_is_not_waited_for(monkeypatch):
         ([False, True], "Connection closed by peer", "rank 1 is gone, before the close."),
         ([True, True, False], "Read error: Connection reset", "ranks 0 and 1 are gone, before"),
         ([False, True], "Timed out waiting", "rank 1 did not come to the close in time."),
-        ([False, False], "Connection closed by peer", "the close failed."),
+        ([False, False], "Connection closed by peer", "a rank is gone, before the close."),
+        ([False, False], "something else", "the close failed."),
     ],
 )
 def test_a_rank_that_has_ended_is_not_called_late(late, torch_said, words):

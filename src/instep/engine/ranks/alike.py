@@ -97,6 +97,10 @@ def _plain(value: Any) -> Any:
 
     1 and 1.0 are the same here.
     """
+    if value is None or type(value) is float:
+        return value
+    if isinstance(value, bool | int):
+        return float(value)
     if isinstance(value, Tensor):
         return value.tolist() if value.device.type == "cpu" else None
     if isinstance(value, Real):

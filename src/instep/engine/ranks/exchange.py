@@ -130,10 +130,9 @@ class Exchange:
     def _missing(self, what: str, error: RuntimeError, waited: float) -> WindowError:
         late = self._roll_call(waited)
         who = f"{ranks_that(late)} did not come to {what} in time" if any(late) else ""
-        if any(late) and any(words in str(error) for words in CLOSED):
-            # Nobody has to be waited for longer than the connection to it lasts.
-            verb = "is" if sum(late) == 1 else "are"
-            who = f"{ranks_that(late)} {verb} gone, before {what}"
+        if any(words in str(error) for words in CLOSED):
+            named = ranks_that(late) if any(late) else "a rank"
+            who = f"{named} {'are' if sum(late) > 1 else 'is'} gone, before {what}"
         return WindowError(
             f"{who or f'{what} failed'}.",
             why="all ranks end a window together. A rank that is not there has stopped with an "
