@@ -482,9 +482,12 @@ def test_a_new_epoch_may_have_a_loader_without_a_generator():
     stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.01))
     data = torch.arange(4.0)[:, None]
     loader = DataLoader(data, shuffle=True, generator=torch.Generator())
+    seen = []
     for _ in range(2):
         for window in stepper.windows(loader, size=2):
             for x in window:
+                seen.append(x.item())
                 window.backward(model(x).square().mean(), items=len(x))
         stepper.load_state_dict(stepper.state_dict())
         loader = DataLoader(data)
+    assert sorted(seen[:4]) == seen[4:] == [0.0, 1.0, 2.0, 3.0]
