@@ -12,6 +12,7 @@ import math
 import os
 import random
 import signal
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -136,6 +137,11 @@ def killed_worker(folder: Path, dice: random.Random, whole: dict[str, Any]) -> i
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):
             raise
+    except (OSError, EOFError):
+        # The connection to the worker broke before torch heard that it is gone, which torch then
+        # raises in the middle of anything: here.
+        with contextlib.suppress(RuntimeError):
+            time.sleep(5)
     if found is None:
         del first
         gc.collect()
