@@ -23,7 +23,7 @@ from benchmarks.gpu.timing import (
     milliseconds,
     peak_gibibytes,
 )
-from benchmarks.gpu.ways import LIMIT, WAYS, Way, optimizer_of
+from benchmarks.gpu.ways import LIMIT, WAYS, Way, abreast, optimizer_of
 from benchmarks.report import table, write_section
 
 if TYPE_CHECKING:
@@ -193,21 +193,27 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], help="sections to run")
     parser.add_argument("--ways", nargs="*", default=[], type=int, help="numbers of ways to run")
     args = parser.parse_args()
-    ways = [way for number, way in enumerate(WAYS) if not args.ways or number in args.ways]
-    words = {n: torch.randint(0, 32768, (8, n + 1), device="cuda") for n in (512, 1024, 2048)}
+
+    def ways(width: int) -> list[Way]:
+        every = enumerate([*WAYS, abreast(width)])
+        return [way for number, way in every if not args.ways or number in args.ways]
+
+    # As wide as the window's memory stays near that of the plain loop; small models have room.
+    widths = {512: 4, 1024: 2, 2048: 2}
+    words = {n: torch.randint(0, 32768, (8, n + 1), device="cuda") for n in widths}
     few = torch.randint(0, 8192, (8, 257), device="cuda")
     patches = torch.rand(8, 3, 128, 128, device="cuda")
     windows = ["way", "ms per window", "times the plain loop", "peak GiB"]
     sections: dict[str, tuple[list[str], Callable[[], list[list[str]]]]] = {
         "close": (["close of 742 M parameters, clipped", "ms", "of the floor"], close_rows),
         **{
-            f"gpt-{n}": (windows, lambda n=n: window_rows(GPT, words[n], loss_of, ways))  # type: ignore[misc]
+            f"gpt-{n}": (windows, lambda n=n: window_rows(GPT, words[n], loss_of, ways(widths[n])))  # type: ignore[misc]
             for n in words
         },
-        "small": (windows, lambda: window_rows(small_gpt, few, loss_of, ways)),
+        "small": (windows, lambda: window_rows(small_gpt, few, loss_of, ways(8))),
         "patches": (
             windows,
-            lambda: window_rows(restoration, patches, restoration_loss, ways),
+            lambda: window_rows(restoration, patches, restoration_loss, ways(8)),
         ),
         "products": (
             ["rows of a product for a weight of 6144 × 2048", "µs", "µs per 512 rows"],

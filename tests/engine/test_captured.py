@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import instep
-from instep.engine.captured import Captures
+from instep.engine.captured import Captures, Line, width_for
+from instep.engine.recordings import Series
 from instep.errors import SetupError
 
 
@@ -15,6 +16,14 @@ def test_capture_needs_flat_buffers():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(SetupError, match="without fused=True"):
         instep.Stepper(model, optimizer, capture=True)
+
+
+@pytest.mark.parametrize("capture", [-1, 2.5, "yes", None])
+def test_what_capture_can_be(capture):
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(SetupError, match="side by side"):
+        instep.Stepper(model, optimizer, fused=True, capture=capture)
 
 
 def test_functions_are_known_by_code_and_closure():
@@ -29,3 +38,90 @@ def test_functions_are_known_by_code_and_closure():
     assert captures._identity(made(model, 0.25)) != first
     assert captures._identity(made(other, 0.5)) != first
     assert captures._identity(lambda piece: piece) != first
+
+
+class Letters:
+    """A source whose pieces are letters, and whose key is the letter's case."""
+
+    def __init__(self, text):
+        self._text = text
+
+    def __iter__(self):
+        return iter(self._text)
+
+    def key(self, given):
+        return given.isupper()
+
+
+def groups(text, count):
+    line = Line(Letters(text))
+    return ["".join([one, *line.take_alike(one.isupper(), count - 1)]) for one in line]
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "expected"),
+    [
+        ("abcdef", 3, ["abc", "def"]),
+        ("abcde", 3, ["abc", "d", "e"]),
+        ("abCdef", 3, ["a", "b", "C", "def"]),
+        ("ab", 3, ["a", "b"]),
+        ("abc", 1, ["a", "b", "c"]),
+        ("", 2, []),
+    ],
+)
+def test_pieces_come_in_groups_of_one_kind_and_in_order(text, count, expected):
+    assert groups(text, count) == expected
+
+
+def test_widths_cut_a_window_evenly():
+    assert [width_for(4, 1, pieces) for pieces in (1, 2, 3, 4, 5, 6, 7, 8, 9)] == [
+        1, 2, 3, 4, 2, 3, 3, 4, 3,
+    ]  # fmt: skip
+    assert [width_for(most, 4, 8) for most in (1, 2, 3, 4, 8)] == [1, 2, 2, 4, 4]
+    assert width_for(1, 1, 8) == 1
+
+
+class Note:
+    """Stands for a recording and its inputs, and for the stash."""
+
+    def __init__(self, name, width=1):
+        self.name, self.width, self.inputs, self.said = name, width, self, []
+
+    def begin(self, batch):
+        self.said.append(batch)
+
+    def flush(self, steps):
+        self.said.append(steps)
+
+
+def played(series, pieces):
+    """Play a window; return the names in order."""
+    series.begin("batch")
+    names = []
+    while pieces:
+        count = series.width if series.width <= pieces else 1
+        names.append(series.next(count).name)
+        pieces -= count
+    series.finish()
+    return " ".join(names)
+
+
+def test_a_round_of_singles_and_wide_recordings():
+    stash = Note("stash")
+    singles = [Note(name) for name in "abcd"]
+    assert played(Series(singles, stash), 6) == "a b c d a b"
+    assert stash.said == [2]
+    halves = [Note("ab", 2), Note("cd", 2)]
+    assert played(Series(singles, stash, halves), 7) == "ab cd ab c"
+    assert stash.said == [2, 3]
+    assert [one.said for one in halves] == [["batch"], ["batch"]]
+    assert played(Series(singles, stash, [Note("abcd", 4)]), 6) == "abcd a b"
+    assert stash.said == [2, 3, 2]
+    assert played(Series(singles, stash, [Note("abcd", 4)]), 8) == "abcd abcd"
+    assert stash.said == [2, 3, 2]
+
+
+def test_wide_recordings_without_a_round():
+    stash = Note("stash")
+    assert played(Series([Note("a")], stash, [Note("www", 3)]), 8) == "www www a a"
+    assert stash.said == []

@@ -23,12 +23,13 @@ def plan_of(batch, size):
     return instep.Micro(size).plan(batch, [])
 
 
-def replayed(source, inputs, given):
+def replayed(source, inputs, *given):
     """Do what a replay does."""
-    inputs.put(source.handed(given))
-    found = inputs.take()
+    for place, one in enumerate(given):
+        inputs.put(source.handed(one), place)
+    found = [inputs.take(place) for place in range(len(given))]
     inputs.advance()
-    return found
+    return found if len(found) > 1 else found[0]
 
 
 @pytest.mark.parametrize("sizes", [(8, 8), (8, 6), (6, 8)], ids=str)
@@ -36,7 +37,7 @@ def test_rows_are_those_of_the_plan_in_every_window(sizes):
     batch = batch_of(8)
     plan = plan_of(batch, 2)
     source = RowsOf(plan, batch, "f")
-    inputs = source.inputs(plan.slices[0])
+    inputs = source.inputs(plan.slices[0], 1)
     for samples in sizes:
         batch = batch_of(samples)
         plan = plan_of(batch, 2)
@@ -51,7 +52,7 @@ def test_rows_that_are_not_the_next_ones_are_found():
     batch = batch_of(8)
     plan = plan_of(batch, 2)
     source = RowsOf(plan, batch, "f")
-    inputs = source.inputs(plan.slices[0])
+    inputs = source.inputs(plan.slices[0], 1)
     inputs.begin(batch)
     for index in (3, 0, 1, 3, 3):
         given = plan.slices[index]
@@ -77,8 +78,8 @@ def test_pieces_are_copied():
     pieces = [Piece(batch_of(2), 2) for _ in range(3)]
     inputs = Copied(pieces[0].value)
     for piece in pieces:
-        inputs.put(piece.value)
-        assert same(inputs.take(), piece.value)
+        inputs.put(piece.value, 0)
+        assert same(inputs.take(0), piece.value)
 
 
 def test_a_batch_on_the_host_is_neither_rows_nor_recorded():
@@ -91,5 +92,27 @@ def test_a_batch_on_the_host_is_neither_rows_nor_recorded():
 def test_room_is_zero_where_a_batch_is_smaller():
     inputs = Taken(torch.ones(3, 2), 4, 2)
     inputs.begin(torch.full((3, 2), 5.0))
-    inputs.put(2)
-    assert inputs.take().tolist() == [[5.0, 5.0], [0.0, 0.0]]
+    inputs.put(2, 0)
+    assert inputs.take(0).tolist() == [[5.0, 5.0], [0.0, 0.0]]
+
+
+def test_rows_side_by_side():
+    batch = batch_of(12)
+    plan = plan_of(batch, 2)
+    source = RowsOf(plan, batch, "f")
+    inputs = source.inputs(plan.slices[0], 3)
+    for _ in range(2):
+        inputs.begin(batch)
+        for at in (0, 3):
+            given = plan.slices[at : at + 3]
+            for found, one in zip(replayed(source, inputs, *given), given, strict=True):
+                assert same(found, source.piece(one).value)
+
+
+def test_pieces_side_by_side_are_copied_apart():
+    pieces = [Piece(batch_of(2), 2) for _ in range(2)]
+    inputs = Copied(pieces[0].value, 2)
+    for place, piece in enumerate(pieces):
+        inputs.put(piece.value, place)
+    for place, piece in enumerate(pieces):
+        assert same(inputs.take(place), piece.value)

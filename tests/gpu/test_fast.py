@@ -20,6 +20,7 @@ from instep.errors import InstepWarning
 IGNORED = -100
 WORDS = 50
 FAST = {"fused": True, "capture": True}
+WIDE = {"fused": True, "capture": 4}
 
 
 def net(dropout: float = 0.0) -> nn.Module:
@@ -91,6 +92,9 @@ WAYS: dict[str, dict[str, Any]] = {
     "compiled, capture": {"options": FAST, "compiled": True},
     "compiled, fuse": {"options": {"fused": True}, "compiled": True, "fuse": True},
     "compiled, fuse, capture": {"options": FAST, "compiled": True, "fuse": True},
+    "side by side": {"options": WIDE},
+    "fuse, side by side": {"options": WIDE, "fuse": True},
+    "compiled, fuse, side by side": {"options": WIDE, "compiled": True, "fuse": True},
 }
 
 
@@ -164,3 +168,93 @@ def test_in_fp32_a_captured_window_has_the_portable_gradient(
         kinds.append([type(event).__name__ for event in trace])
     assert relative_error(gradients[1], gradients[0]) < 1e-6
     assert kinds[0] == kinds[1]
+
+
+# -- side by side ------------------------------------------------------------------------------
+
+
+def perceptron(*between: nn.Module) -> nn.Module:
+    """Return a net whose kernels add in one order only, so that sums can be compared by bits."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(24, 512), *between, nn.GELU(), nn.Linear(512, 8)).cuda()
+
+
+def gradients_of(
+    options: dict[str, Any], pieces: int, *, fuse: bool, layers: tuple[nn.Module, ...] = ()
+) -> tuple[list[Tensor], list[float]]:
+    """Open six windows of pieces of 4 rows without moving; return the last gradient, the losses."""
+    model = perceptron(*layers)
+    if fuse:
+        instep.fuse(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    stepper = instep.Stepper(model, optimizer, keep_grads=True, precision="bf16", **options)
+    generator = torch.Generator().manual_seed(1)
+    losses = []
+    for _ in range(6):
+        x = torch.randn(4 * pieces, 24, generator=generator).cuda()
+        update = stepper.step(x, lambda piece: model(piece).float().square().mean(), split=4)
+        losses.append(update.loss)
+    return [p.grad.clone() for p in model.parameters() if p.grad is not None], losses
+
+
+@pytest.mark.parametrize("fuse", [False, True])
+@pytest.mark.parametrize("pieces", [4, 7, 16])
+@pytest.mark.parametrize("width", [2, 3, 8])
+def test_side_by_side_is_one_after_the_other_to_the_last_bit(
+    pieces: int, width: int, *, fuse: bool
+) -> None:
+    expected, losses = gradients_of(FAST, pieces, fuse=fuse)
+    found, again = gradients_of({"fused": True, "capture": width}, pieces, fuse=fuse)
+    assert again == losses
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def test_statistics_that_run_along_keep_micro_steps_in_order() -> None:
+    expected, losses = gradients_of(FAST, 8, fuse=False, layers=(nn.BatchNorm1d(512).cuda(),))
+    with pytest.warns(InstepWarning, match="running_mean") as caught:
+        found, again = gradients_of(WIDE, 8, fuse=False, layers=(nn.BatchNorm1d(512).cuda(),))
+    assert len([w for w in caught if issubclass(w.category, InstepWarning)]) == 1
+    assert again == losses
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def test_what_fails_only_side_by_side_runs_in_order() -> None:
+    model = perceptron()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.0), **WIDE)
+    recorded = []
+
+    def loss(piece: Tensor) -> Tensor:
+        if torch.cuda.is_current_stream_capturing():
+            recorded.append(None)
+            if len(recorded) == 3:  # the single was the first, a branch the second
+                raise RuntimeError("not beside another one")
+        return model(piece).square().mean()
+
+    x = torch.randn(32, 24, device="cuda")
+    with pytest.warns(InstepWarning, match="not beside another one"):
+        first = stepper.step(x, loss, split=4).loss
+    assert stepper.step(x, loss, split=4).loss == pytest.approx(first, rel=1e-5)
+    assert first == pytest.approx(model(x).square().mean().item(), rel=1e-5)
+
+
+def test_patches_side_by_side() -> None:
+    torch.manual_seed(0)
+    x = torch.rand(1, 3, 96, 96, device="cuda")
+    found = []
+    for options in (FAST, {"fused": True, "capture": 8}):
+        torch.manual_seed(0)
+        model = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.GELU(), nn.Conv2d(8, 3, 3, padding=1)
+        ).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        stepper = instep.Stepper(model, optimizer, **options)
+        split = instep.Patches(16)
+        for _ in range(4):
+            update = stepper.step(
+                (x, x),
+                lambda pair, model=model: (model(pair[0]) - pair[1]).square().mean(),
+                split=split,
+            )
+        found.append(([p.detach().clone() for p in model.parameters()], update.loss))
+    assert relative_error(found[1][0], found[0][0]) < 1e-6
+    assert found[1][1] == pytest.approx(found[0][1], rel=1e-6)

@@ -9,83 +9,64 @@ then one is recorded. What cannot be recorded runs as usual for good, and a warn
 from __future__ import annotations
 
 import contextlib
+import math
 import types
 import warnings
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
-from instep.engine.autograd import backward
 from instep.engine.declare import LOSS
 from instep.engine.flat_buffers import FlatBuffers
 from instep.engine.function import read_result
 from instep.engine.recordings import Recording, Series
 from instep.engine.sources import source_of
+from instep.engine.surroundings import Surroundings
+from instep.engine.tape import LONGEST, Tape, Unrecordable, Work, recover, uncached
 from instep.errors import InstepWarning, four_lines
 from instep.fast.deferral import Stash, Survey, steps_for
 from instep.fast.operators import keeping
-from instep.splits.tree import tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
+    from collections.abc import Callable, Hashable, Iterator, Sequence
+
+    from torch import nn
 
     from instep.engine.lane import Lane
-    from instep.engine.sources import Inputs, Source
+    from instep.engine.sources import Source
     from instep.engine.window import Window
-    from instep.splits.plan import Piece, Plan
+    from instep.splits.plan import Plan
 
 WARM_UP = 3
 """Pieces of a shape that run as usual before one is recorded."""
 SHAPES = 8
 """Shapes that are recorded; further ones run as usual."""
-LONGEST = 4096
-"""Micro-batches of one window whose losses can be told apart."""
 
-
-class _Unrecordable(Exception):  # noqa: N818 -- caught a few lines below where it is raised
-    """Something that runs, but not as a recording."""
+UNRECORDABLE = "this loss function cannot be recorded."
+IN_ORDER = "micro-steps run one after the other."
 
 
 class Captures:
     """The recordings of one stepper's function style."""
 
-    def __init__(self) -> None:
+    def __init__(self, models: Sequence[nn.Module] = (), width: int = 1) -> None:
+        self._models = models
+        self._width = width
+        self._tape = Tape()
+        self.aside = self._tape.aside
         self._known: dict[Hashable, Series | int | None] = {}
         self._surveys: dict[Hashable, Survey] = {}
+        self._written: dict[Hashable, list[str]] = {}
+        """What a micro-step changes besides gradients."""
         # Identities are of living objects only.
         self._held: list[object] = []
         self._functions: set[Hashable] = set()
-        self._pool: Any = None
-        self._stream: torch.cuda.Stream | None = None
-        self._rows = torch.empty(0)
-        self._place = torch.empty(0)
-        self._cells: list[tuple[Tensor, ...]] = []
-        self._used = 0
         self._begun: set[Series] = set()
         self._ready: frozenset[int] | None = None
         """What the last replay has reached, with nothing else since; backwards weigh `_unit`."""
         self._unit = 0.0
-        self._is_told = False
-
-    @contextlib.contextmanager
-    def aside(self, device: torch.device) -> Iterator[None]:
-        """Work on a stream of our own, as recordings must; the caller's waits for it at the end.
-
-        From the first backward on: torch remembers on which stream a gradient is accumulated.
-        """
-        if device.type != "cuda":
-            yield
-            return
-        if self._stream is None:
-            self._stream = torch.cuda.Stream(device)
-        outer = torch.cuda.current_stream(device)
-        self._stream.wait_stream(outer)
-        try:
-            with torch.cuda.stream(self._stream):
-                yield
-        finally:
-            outer.wait_stream(self._stream)
+        self._told: set[str] = set()
 
     def run(
         self,
@@ -97,26 +78,34 @@ class Captures:
         name: str | None,
     ) -> None:
         """Run every piece of a plan through an open window, replaying what is recorded."""
-        self._used = 0
+        self._tape.used = 0
         self._ready = None
         self._begun = set()
         source = source_of(plan, self._identity(loss_fn))
-        for given in source:
+        line = Line(source)
+        for given in line:
             lane.choose_reference(LOSS, source.items(given))
             key = source.key(given)
             known = None if key is None else self._known.get(key, 0)
             if isinstance(known, int) and known >= WARM_UP:
-                known = self._recorded(key, source, given, lane, loss_fn, pieces=len(plan))
-            if isinstance(known, Series) and self._used < LONGEST:
+                stash = Stash(steps_for(self._surveys.pop(key).calls, len(plan)))
+                work = Work(source, given, lane, loss_fn, stash)
+                width = width_for(self._width, stash.steps, len(plan))
+                if width > 1 and not self._may_be_abreast(key, lane):
+                    width = 1
+                known = self._known[key] = self._recorded(work, width)
+            if isinstance(known, Series) and self._tape.used + known.width <= LONGEST:
                 if known not in self._begun:
                     self._begun.add(known)
                     known.begin(source.batch)
-                self._replay(known.next(), source.handed(given), window, lane)
+                group = [given, *line.take_alike(key, known.width - 1)]
+                handed = [source.handed(one) for one in group]
+                self._replay(known.next(len(group)), handed, window, lane)
                 continue
             self._ready = None
             is_new = isinstance(known, int) and (known or len(self._known) < SHAPES)
             piece = source.piece(given)
-            with self._warming_up(key) if is_new else contextlib.nullcontext():
+            with self._warming_up(key, loss_fn) if is_new else contextlib.nullcontext():
                 with piece.around():
                     result = loss_fn(piece.value)
                 loss, items = read_result(result, piece.items)
@@ -126,14 +115,18 @@ class Captures:
         lane.buffers.seal()
 
     @contextlib.contextmanager
-    def _warming_up(self, key: Hashable) -> Iterator[None]:
+    def _warming_up(self, key: Hashable, loss_fn: Callable[[Any], Any]) -> Iterator[None]:
         """Run a piece as it will be recorded, and look at what could be deferred then."""
         survey = self._surveys[key] = Survey()
-        with _uncached(), keeping(survey):
-            yield
         known = self._known.get(key, 0)
+        is_last = known == WARM_UP - 1 and self._width > 1
+        around = Surroundings(self._models, loss_fn) if is_last else None
+        with uncached(), keeping(survey):
+            yield
         if isinstance(known, int):
             self._known[key] = known + 1
+        if around is not None:
+            self._written[key] = around.changed()
 
     def _identity(self, function: Callable[[Any], Any]) -> Hashable:
         """Tell a function that is written anew in each step (a lambda) from another one."""
@@ -148,83 +141,49 @@ class Captures:
             self._held.extend(inside)
         return key
 
-    def _recorded(
-        self,
-        key: Hashable,
-        source: Source,
-        given: Any,
-        lane: Lane,
-        loss_fn: Callable[[Any], Any],
-        *,
-        pieces: int,
-    ) -> Series | None:
-        stash = Stash(steps_for(self._surveys.pop(key).calls, pieces))
-        piece, inputs = source.piece(given), source.inputs(given)
-        recordings: list[Recording] = []
+    def _recorded(self, work: Work, width: int) -> Series | None:
+        """Record what fits: singles for any number of pieces, and wide ones if they are wanted."""
+
+        def record(width: int) -> list[Recording]:
+            rounds = (range(at, at + width) for at in range(0, work.stash.steps, width))
+            made = [self._tape.record(work, places) for places in rounds]
+            for one in made:
+                if one.reached == made[0].reached:
+                    one.reached = made[0].reached
+            return made
+
         try:
-            for step in range(stash.steps):
-                stash.begin(step)
-                with keeping(stash):
-                    recordings.append(self._record(piece, inputs, lane, loss_fn))
-                stash.end()
-                if recordings[-1].reached == recordings[0].reached:
-                    recordings[-1].reached = recordings[0].reached
-        except (RuntimeError, _Unrecordable) as error:
-            self._known[key] = None
-            _recover(next(tensors(piece.value)).device)
-            self._tell(error)
+            singles = record(1)
+        except (RuntimeError, Unrecordable) as error:
+            recover(work.device)
+            self._tell(UNRECORDABLE, f"{_first_line(error)} It runs as usual.")
             return None
-        made = self._known[key] = Series(recordings, stash)
-        return made
+        wide: list[Recording] = []
+        if width > 1:
+            try:
+                wide = record(width)
+            except RuntimeError as error:
+                recover(work.device)
+                self._tell(IN_ORDER, f"side by side: {_first_line(error)}")
+        return Series(singles, work.stash, wide)
 
-    def _record(
-        self, piece: Piece, inputs: Inputs, lane: Lane, loss_fn: Callable[[Any], Any]
-    ) -> Recording:
-        device = next(tensors(piece.value)).device
-        if self._pool is None:
-            self._rows = torch.zeros(LONGEST, 2, dtype=torch.float64, device=device)
-            self._place = torch.zeros(1, dtype=torch.long, device=device)
-            self._pool = torch.cuda.graph_pool_handle()
-        recording = Recording(inputs, device)
-        buffers = lane.buffers
-        assert isinstance(buffers, FlatBuffers)  # noqa: S101 -- only flat lanes are captured
-        torch.cuda.synchronize(device)
-        before = buffers.reached
-        buffers.forget_reached()
-        buffers.begin()
-        try:
-            with (
-                _uncached(),
-                torch.cuda.graph(recording.graph, pool=self._pool, stream=self._stream),
-            ):
-                self._micro_step(recording, piece, lane, loss_fn)
-        finally:
-            buffers.end(added=True)
-        recording.reached = buffers.reached
-        buffers.reach(before)
-        return recording
+    def _may_be_abreast(self, key: Hashable, lane: Lane) -> bool:
+        """Whether micro-steps may run side by side: nothing is written that another one writes."""
+        written = self._written.pop(key, [])
+        if written:
+            self._tell(IN_ORDER, f"each of them writes to `{written[0]}`.")
+            return False
+        if not isinstance(lane.buffers, FlatBuffers) or not lane.buffers.can_part:
+            why = "a hook looks at gradients as they are added up, or they are summed in a "
+            self._tell(IN_ORDER, f"{why}wider type than autograd makes them.")
+            return False
+        return True
 
-    def _micro_step(
-        self, recording: Recording, piece: Piece, lane: Lane, loss_fn: Callable[[Any], Any]
+    def _replay(
+        self, recording: Recording, given: Sequence[Any], window: Window, lane: Lane
     ) -> None:
-        with piece.around():
-            result = loss_fn(recording.inputs.take())
-        loss, items = read_result(result, piece.items)
-        if not isinstance(loss, Tensor) or loss.dim():
-            what = "a loss of several terms, or that is no scalar, is not recorded."
-            raise _Unrecordable(what)
-        recording.items = items
-        count = recording.unit.new_full((), 1.0) * items
-        self._rows.index_copy_(0, self._place, torch.stack([loss.detach().double(), count])[None])
-        self._place += 1
-        seed = (recording.unit * count).to(loss.dtype)
-        with torch.autocast(loss.device.type, enabled=False):
-            backward([loss], [seed], retain_graph=False, inputs=lane.reachable())
-        recording.inputs.advance()
-
-    def _replay(self, recording: Recording, given: Any, window: Window, lane: Lane) -> None:
-        if not self._used:
-            self._place.zero_()
+        if not self._tape.used:
+            self._tape.rewind()
         if recording.reached is not self._ready:
             # Nothing of the user's runs between two replays: what is looked at here stays so.
             lane.buffers.require_untouched()
@@ -232,49 +191,78 @@ class Captures:
                 lane.buffers.reach(recording.reached)
             self._unit = lane.unit(LOSS)
             self._ready = recording.reached
-        if self._used == len(self._cells):
-            self._cells.append(self._rows[self._used].unbind())
-        loss, count = self._cells[self._used]
-        self._used += 1
         recording.run(given, self._unit)
-        items = count if isinstance(recording.items, Tensor) else recording.items
-        window.replayed(lane, loss, items)
+        for items in recording.items:
+            loss, count = self._tape.next_cell()
+            window.replayed(lane, loss, count if isinstance(items, Tensor) else items)
 
-    def _tell(self, error: Exception) -> None:
-        if not self._is_told:
-            self._is_told = True
-            while isinstance(error.__context__, Exception):
-                error = error.__context__
+    def _tell(self, what: str, why: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
             text = four_lines(
-                "capture=True: this loss function cannot be recorded.",
-                why=f"{str(error).splitlines()[0]} It runs as usual. (Said once.)",
+                f"capture: {what}",
+                why=f"{why} (Said once.)",
                 fix="leave out what reads the device (.item(), int(tensor), if tensor, prints), or "
-                "capture=True.",
+                "capture=True."
+                if what == UNRECORDABLE
+                else "pass capture=True, or leave out what they share.",
                 more="fast",
             )
-            warnings.warn(text, InstepWarning, stacklevel=4)
+            warnings.warn(text, InstepWarning, stacklevel=5)
 
 
-@contextlib.contextmanager
-def _uncached() -> Iterator[None]:
-    """Let autocast cast a weight each time it is used.
+class Line:
+    """The pieces of a source, with a look at those that come."""
 
-    A cast that was cached before would be no part of a recording, and go stale. Pieces that warm up
-    run the same way, because a compiled model is compiled anew when this setting changes, and
-    compiling cannot be recorded.
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._coming = iter(source)
+        self._seen: deque[Any] = deque()
+
+    def __iter__(self) -> Iterator[Any]:
+        while self._seen or self._look():
+            yield self._seen.popleft()
+
+    def take_alike(self, key: Hashable, count: int) -> list[Any]:
+        """Take so many more pieces with this key, or none of them."""
+        while len(self._seen) < count:
+            if not self._look():
+                return []
+        alike = [one for _, one in zip(range(count), self._seen, strict=False)]
+        if any(self._source.key(one) != key for one in alike):
+            return []
+        for _ in alike:
+            self._seen.popleft()
+        return alike
+
+    def _look(self) -> bool:
+        for one in self._coming:
+            self._seen.append(one)
+            return True
+        return False
+
+
+def width_for(most: int, steps: int, pieces: int) -> int:
+    """Return how many micro-steps run side by side, of at most so many.
+
+    Those of a round (`steps`) share products, and a recording is part of a round. Else a window is
+    cut into recordings that are equally wide, as far as that goes.
+
+    >>> width_for(8, steps=1, pieces=8), width_for(8, steps=1, pieces=10)
+    (8, 5)
+    >>> width_for(8, steps=4, pieces=8), width_for(3, steps=4, pieces=8)
+    (4, 2)
     """
-    was_cached = torch.is_autocast_cache_enabled()
-    torch.set_autocast_cache_enabled(False)
-    try:
-        yield
-    finally:
-        torch.set_autocast_cache_enabled(was_cached)
+    if steps > 1:
+        return max(width for width in range(1, min(most, steps) + 1) if steps % width == 0)
+    most = max(min(most, pieces), 1)
+    return max(pieces // math.ceil(pieces / most), 1)
 
 
-def _recover(device: torch.device) -> None:
-    """Bring the random generator back after a recording that failed: it still waits for its end."""
-    with torch.cuda.graph(torch.cuda.CUDAGraph()):
-        torch.zeros(1, device=device)
+def _first_line(error: BaseException) -> str:
+    while isinstance(error.__context__, Exception):
+        error = error.__context__
+    return str(error).splitlines()[0]
 
 
 def _value_of(value: object) -> Hashable:

@@ -7,6 +7,7 @@ of them, so that no change by anybody else goes unseen.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import weakref
@@ -23,7 +24,7 @@ from instep.fast.operators import Slot, new_slot
 from instep.fast.rules import rule_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from torch import Tensor
     from torch.optim import Optimizer
@@ -179,6 +180,29 @@ class FlatBuffers(Buffers):
             grads.assign(flat.members, views)
         if self._widened:
             grads.demand(self._widened, None)
+
+    @property
+    def can_part(self) -> bool:
+        """Whether a backward may leave its gradients apart: nobody looks at the sums meanwhile."""
+        hooks = (getattr(p, "_post_accumulate_grad_hooks", None) for p in self.members)
+        return not self._widened and all(len(found or ()) <= 1 for found in hooks)
+
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[list[tuple[Tensor, Tensor]]]:
+        """Let backwards make gradients of their own; at the end, each beside the sum it is for.
+
+        What fused layers add to their slots is not concerned.
+        """
+        found: list[tuple[Tensor, Tensor]] = []
+        held = [p.grad for p in self.members]
+        grads.clear(self.members)
+        try:
+            yield found
+            for parameter, sums in zip(self.members, held, strict=True):
+                if parameter.grad is not None and sums is not None:
+                    found.append((sums, parameter.grad))
+        finally:
+            grads.assign(self.members, held)
 
     @property
     def reached(self) -> frozenset[int]:

@@ -1,4 +1,4 @@
-"""A recorded micro-step, and the few of one shape that are replayed in turn."""
+"""A recorded micro-step, or a few side by side, and all of one shape, replayed in turn."""
 
 from __future__ import annotations
 
@@ -7,25 +7,30 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from instep.engine.sources import Inputs
     from instep.fast.deferral import Stash
 
 
 class Recording:
-    """One micro-step of one shape."""
+    """One micro-step of one shape, or several that run side by side."""
 
-    def __init__(self, inputs: Inputs, device: torch.device) -> None:
+    def __init__(self, inputs: Inputs, device: torch.device, width: int = 1) -> None:
         self.inputs = inputs
+        self.width = width
         self.graph = torch.cuda.CUDAGraph()
         self.unit = torch.zeros((), dtype=torch.float64, device=device)
         """What one item weighs."""
-        self.items: Any = 0
+        self.items: list[Any] = []
+        """What each micro-step counts: a number, or something on the device."""
         self.reached: frozenset[int] = frozenset()
         self._unit: float | None = None
 
-    def run(self, given: Any, unit: float) -> None:
-        """Replay it on a piece of the same shape."""
-        self.inputs.put(given)
+    def run(self, given: Sequence[Any], unit: float) -> None:
+        """Replay it on as many pieces of the same shape as it is wide."""
+        for place, one in enumerate(given):
+            self.inputs.put(one, place)
         if unit != self._unit:
             self.unit.fill_(unit)
             self._unit = unit
@@ -33,22 +38,44 @@ class Recording:
 
 
 class Series:
-    """The recordings of one shape: one, or a few that share the products of weight gradients."""
+    """The recordings of one shape: singles in a round that share products, and wide ones.
 
-    def __init__(self, members: list[Recording], stash: Stash) -> None:
-        self._members = members
+    A wide one stands for as many singles as it has branches. What is left when no further wide one
+    is full goes through singles.
+    """
+
+    def __init__(
+        self, singles: Sequence[Recording], stash: Stash, wide: Sequence[Recording] = ()
+    ) -> None:
+        self._singles = singles
+        self._wide = wide
         self._stash = stash
         self._position = 0
+        self._batch: Any = None
+        self._begun: set[Recording] = set()
 
     def begin(self, batch: Any) -> None:
         """Start a window; what one that was given up has left here is forgotten."""
         self._position = 0
-        self._members[0].inputs.begin(batch)
+        self._batch = batch
+        self._begun = set()
 
-    def next(self) -> Recording:
-        """Return the one to replay."""
-        found = self._members[self._position]
-        self._position = (self._position + 1) % len(self._members)
+    @property
+    def width(self) -> int:
+        """How many pieces it takes at once now, if there are so many."""
+        width = self._wide[0].width if self._wide else 1
+        return width if self._position % width == 0 or len(self._singles) == 1 else 1
+
+    def next(self, count: int) -> Recording:
+        """Return the one to replay for this many pieces: 1, or its width."""
+        if count == 1:
+            found = self._singles[self._position]
+        else:
+            found = self._wide[self._position // count % len(self._wide)]
+        self._position = (self._position + count) % len(self._singles)
+        if found not in self._begun:
+            self._begun.add(found)
+            found.inputs.begin(self._batch)
         return found
 
     def finish(self) -> None:

@@ -213,7 +213,7 @@ def require_options(
     *,
     empty: str,
     fused: bool,
-    capture: bool,
+    capture: bool | int,
 ) -> None:
     """Refuse options that do not go together."""
     if any(norms[name] is not None and values[name] is not None for name in norms):
@@ -230,9 +230,16 @@ def require_options(
             fix='pass empty="skip" or empty="raise".',
             more="empty-window",
         )
+    if not isinstance(capture, bool | int) or capture < 0:
+        raise SetupError(
+            f"capture is {capture!r}.",
+            why="it is True or False, or how many micro-steps may run side by side.",
+            fix="pass capture=True, or a number such as capture=4.",
+            more="fast",
+        )
     if capture and not fused:
         raise SetupError(
-            "capture=True without fused=True.",
+            f"capture={capture} without fused=True.",
             why="a recording adds to gradients that stay where they are: the flat buffers.",
             fix="pass fused=True as well.",
             more="fast",

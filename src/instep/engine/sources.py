@@ -31,14 +31,14 @@ class Inputs(Protocol):
     def begin(self, batch: Any) -> None:
         """Start a window."""
 
-    def put(self, given: Any) -> None:
-        """Make the next piece ready."""
+    def put(self, given: Any, place: int) -> None:
+        """Make the next piece ready for one of the micro-steps that run side by side."""
 
-    def take(self) -> Any:
-        """Return the piece; what this does is recorded."""
+    def take(self, place: int) -> Any:
+        """Return the piece of one of them; what this does is recorded."""
 
     def advance(self) -> None:
-        """Go on to the next piece; what this does is recorded."""
+        """Go on to the next pieces; what this does is recorded."""
 
 
 class Source(Protocol):
@@ -61,8 +61,8 @@ class Source(Protocol):
     def piece(self, given: Any) -> Piece:
         """Return the piece itself."""
 
-    def inputs(self, given: Any) -> Inputs:
-        """Return memory for a recording."""
+    def inputs(self, given: Any, width: int) -> Inputs:
+        """Return memory for a recording of that many micro-steps side by side."""
 
 
 def source_of(plan: Plan, function: Hashable) -> Source:
@@ -127,9 +127,9 @@ class Pieces:
         """Return itself."""
         return given
 
-    def inputs(self, given: Piece) -> Inputs:
+    def inputs(self, given: Piece, width: int) -> Inputs:
         """Return memory of the same structure."""
-        return Copied(given.value)
+        return Copied(given.value, width)
 
 
 class RowsOf:
@@ -171,33 +171,36 @@ class RowsOf:
         """Cut it."""
         return Piece(self._plan.cut(given), self.items(given))
 
-    def inputs(self, given: slice) -> Inputs:
+    def inputs(self, given: slice, width: int) -> Inputs:
         """Return room for the batch."""
-        return Taken(self.batch, self._room, self.items(given))
+        return Taken(self.batch, self._room, self.items(given), width)
 
 
 class Copied:
     """Each piece is copied to where the graph expects it."""
 
-    def __init__(self, value: Any) -> None:
-        self._held: list[Tensor] = []
-        self._value = renewed(value, self._hold)
+    def __init__(self, value: Any, width: int = 1) -> None:
+        self._held: list[list[Tensor]] = []
+        self._values = []
+        for _ in range(width):
+            self._held.append([])
+            self._values.append(renewed(value, self._hold))
 
     def _hold(self, _: int, tensor: Tensor) -> Tensor:
         held = tensor.clone(memory_format=torch.preserve_format)
-        self._held.append(held)
+        self._held[-1].append(held)
         return held
 
     def begin(self, batch: Any) -> None:
         """Do nothing: pieces come one by one."""
 
-    def put(self, given: Any) -> None:
+    def put(self, given: Any, place: int) -> None:
         """Copy a piece of the same structure."""
-        torch._foreach_copy_(self._held, list(tensors(given)))
+        torch._foreach_copy_(self._held[place], list(tensors(given)))
 
-    def take(self) -> Any:
+    def take(self, place: int) -> Any:
         """Return the memory that pieces are copied to."""
-        return self._value
+        return self._values[place]
 
     def advance(self) -> None:
         """Do nothing."""
@@ -206,11 +209,12 @@ class Copied:
 class Taken:
     """A batch, and the rows of it that are next."""
 
-    def __init__(self, batch: Any, room: int, rows: int) -> None:
+    def __init__(self, batch: Any, room: int, rows: int, width: int = 1) -> None:
         self._held = [tensor.new_zeros((room, *tensor.shape[1:])) for tensor in tensors(batch)]
         self._structure = renewed(batch, lambda number, _: self._held[number])
         self._rows = rows
-        self._index = torch.arange(rows, device=self._held[0].device)
+        self._all = rows * width
+        self._index = torch.arange(self._all, device=self._held[0].device)
         self._at = 0
 
     def begin(self, batch: Any) -> None:
@@ -218,16 +222,22 @@ class Taken:
         found = list(tensors(batch))
         torch._foreach_copy_([h[: len(t)] for h, t in zip(self._held, found, strict=True)], found)
 
-    def put(self, given: int) -> None:
-        """Be at this row; the last replay has brought us there unless another piece came first."""
-        if given != self._at:
-            torch.arange(given, given + self._rows, out=self._index)
-        self._at = given + self._rows
+    def put(self, given: int, place: int) -> None:
+        """Be at this row; the last replay has brought us there unless another piece came first.
 
-    def take(self) -> Any:
+        Pieces that run side by side lie one behind the other: the first says where all of them are.
+        """
+        if place:
+            return
+        if given != self._at:
+            torch.arange(given, given + self._all, out=self._index)
+        self._at = given + self._all
+
+    def take(self, place: int) -> Any:
         """Return the rows, in the batch's own structure."""
-        return renewed(self._structure, lambda _, held: held.index_select(0, self._index))
+        index = self._index[place * self._rows : (place + 1) * self._rows]
+        return renewed(self._structure, lambda _, held: held.index_select(0, index))
 
     def advance(self) -> None:
         """Go on to the rows behind."""
-        self._index.add_(self._rows)
+        self._index.add_(self._all)

@@ -63,7 +63,8 @@ class Stepper:
     fused: update in one kernel on a CUDA device: parameters, gradients and moments become views of
         flat buffers. For AdamW, Adam, SGD and Lion; others keep the portable close, and it says so.
     capture: record the micro-steps of `step` as CUDA graphs, once per shape, and replay them; needs
-        fused=True.
+        fused=True. A number lets so many run side by side, for micro-batches that leave the device
+        idle; each takes memory of its own.
     group: the torch.distributed process group that trains together; found from a model that is
         wrapped in DistributedDataParallel or sharded by fully_shard. A plain model is this
         process's own, unless a group is given.
@@ -98,7 +99,7 @@ class Stepper:
         keep_grads: bool = False,
         empty: Literal["skip", "raise"] = "skip",
         fused: bool = False,
-        capture: bool = False,
+        capture: bool | int = False,
         group: object = None,
         sync: Literal["window", "micro-batch"] = "window",
         trace: Trace | None = None,
@@ -132,7 +133,7 @@ class Stepper:
                 lane.buffers.fuse(self.models)
         if self._together is not None:
             self._together.join(lanes)
-        self._captures = Captures() if capture else None
+        self._captures = Captures(self.models, int(capture)) if capture else None
         recorder = None if trace is None else Recorder(trace)
         self._core = Core(
             lanes, scaling, region, keep_grads, empty == "raise", recorder, self._together

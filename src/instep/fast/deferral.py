@@ -105,6 +105,7 @@ class Stash:
         self.steps = steps
         self._entries: list[_Entry] = []
         self._step = self._next = 0
+        self._is_laid_out = False
 
     def begin(self, step: int) -> None:
         """Take the rows of this micro-step from now on."""
@@ -112,19 +113,20 @@ class Stash:
 
     def end(self) -> None:
         """Raise if the micro-step has left fewer rows than the first one."""
+        self._is_laid_out = True
         if self._next != len(self._entries):
             raise RuntimeError(UNEQUAL)
 
     def take(self, number: int, rows: Tensor, columns: Tensor) -> bool:
         """Keep the rows of one call, or multiply them with all before; False if it is not worth it.
 
-        The first micro-step makes the room. The others use the same layers in the same order, or
-        they could not be replayed either.
+        The first micro-step that is recorded makes the room. The others use the same layers in the
+        same order, or they could not be replayed either.
         """
         call = Call(rows.shape[0], rows.shape[1], columns.shape[1])
         if not call.pays(self.steps):
             return False
-        if not self._step:
+        if not self._is_laid_out:
             count = call.rows * self.steps
             room = rows.new_empty(count, call.height), columns.new_empty(count, call.width)
             self._entries.append(_Entry(number, call, *room))

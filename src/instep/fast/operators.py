@@ -19,6 +19,8 @@ from torch.nn import functional
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from instep.fast.turns import Turns
+
 
 class Slot(NamedTuple):
     """Where the gradient of a parameter is summed, and whom to tell that something was added."""
@@ -66,6 +68,23 @@ def keeping(keeper: Keeper) -> Iterator[None]:
         _keepers.pop()
 
 
+_turns: list[Turns] = []
+
+
+@contextlib.contextmanager
+def taking(turns: Turns) -> Iterator[None]:
+    """Let whoever adds to a slot take turns with the other branches of a recording."""
+    _turns.append(turns)
+    try:
+        yield
+    finally:
+        _turns.pop()
+
+
+def _turn(number: int) -> contextlib.AbstractContextManager[None]:
+    return _turns[-1].taken(number) if _turns else contextlib.nullcontext()
+
+
 def add_product(number: int, rows: Tensor, columns: Tensor) -> None:
     """Add the weight's gradient to its slot."""
     into = _slots[number].gradient
@@ -73,6 +92,14 @@ def add_product(number: int, rows: Tensor, columns: Tensor) -> None:
         torch.ops.aten.addmm.dtype_out(into, rows.t(), columns, torch.float32, out=into)
     else:
         into.addmm_(rows.t().to(into.dtype), columns.to(into.dtype))
+
+
+def _add(number: int, gradient: Tensor) -> None:
+    """Add a gradient that was made already to its slot."""
+    slot = _slots[number]
+    with _turn(number):
+        slot.gradient.add_(gradient)
+    slot.reached()
 
 
 _anchors: dict[torch.device, Tensor] = {}
@@ -99,13 +126,12 @@ def _linear_backward(
 ) -> Tensor:
     """Add the gradients of weight and bias to their slots; return the input's, or nothing."""
     rows, columns = given.reshape(-1, given.shape[-1]), x.reshape(-1, x.shape[-1])
-    if not _keepers or not _keepers[-1].take(slot, rows, columns):
-        add_product(slot, rows, columns)
+    with _turn(slot):
+        if not _keepers or not _keepers[-1].take(slot, rows, columns):
+            add_product(slot, rows, columns)
     _slots[slot].reached()
     if bias_slot != NOWHERE:
-        bias = _slots[bias_slot]
-        bias.gradient.add_(rows.sum(0, dtype=bias.gradient.dtype))
-        bias.reached()
+        _add(bias_slot, rows.sum(0, dtype=_slots[bias_slot].gradient.dtype))
     return given @ narrow if below else given.new_zeros(())
 
 
@@ -184,8 +210,7 @@ def _convolution_backward(
     )
     for number, gradient in ((slot, weights), (bias_slot, biases)):
         if number != NOWHERE:
-            _slots[number].gradient.add_(gradient)
-            _slots[number].reached()
+            _add(number, gradient)
     if not below:
         return given.new_zeros(())
     # What a compiler was told: the strides of the input.
@@ -254,7 +279,9 @@ def _embedding_backward(given: Tensor, index: Tensor, padding: int, slot: int) -
     rows = given.reshape(flat.shape[0], -1)
     if padding >= 0:
         rows = rows * (flat != padding).unsqueeze(1)
-    into.gradient.index_add_(0, flat, rows.to(into.gradient.dtype))
+    rows = rows.to(into.gradient.dtype)
+    with _turn(slot):
+        into.gradient.index_add_(0, flat, rows)
     into.reached()
     return given.new_zeros(())
 
