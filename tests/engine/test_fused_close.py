@@ -239,17 +239,63 @@ def test_the_optimizers_own_state_dict_is_up_to_date():
     assert {float(s["step"]) for s in optimizer.state_dict()["state"].values()} == {1.0}
 
 
-def test_several_denominators():
-    def losses(model, x):
-        out = model(x)
-        return {"a": (out.square().mean(), len(x)), "b": (out[:1].abs().mean(), 1)}
+def terms_of(model, x, count, *, empty=None, on_device=False):
+    """Return that many losses, each over its own number of items; one of them may have none."""
+    out = model(x)
+    found = {
+        "all": (out.square().mean(), len(x)),
+        "first": (out[:1].abs().mean(), 1),
+        "rare": (model.rare(x).square().mean(), 3 * len(x)),
+        "cubes": (out.pow(3).mean(), 2 * len(x)),
+        "last": (out[-1:].square().mean(), 5),
+    }
+    found = dict(list(found.items())[:count])
+    if empty in found:
+        found[empty] = (found[empty][0] * 0.0, 0)
+    if on_device:
+        found = {name: (loss, torch.tensor(n, device=DEVICE)) for name, (loss, n) in found.items()}
+    return found
 
-    fast, plain = pair(torch.float64)
-    for model, options in ((fast, {"fused": True}), (plain, {})):
-        stepper = instep.Stepper(model, OPTIMIZERS["AdamW"](groups(model)), **options)
-        for x in batches(torch.float64)[:4]:
-            stepper.step(x, lambda x, model=model: losses(model, x), split=2)
-    assert difference(fast.parameters(), plain.parameters()) < 1e-12
+
+def trained_on_terms(options, dtype, count, **kinds):
+    fast, plain = pair(dtype)
+    for model, more in ((fast, {"fused": True}), (plain, {})):
+        stepper = instep.Stepper(model, OPTIMIZERS["AdamW"](groups(model)), **options, **more)
+        for x in batches(dtype)[:4]:
+            update = stepper.step(x, lambda x, m=model: terms_of(m, x, count, **kinds), split=2)
+            assert update.skipped is None
+    return difference(fast.parameters(), plain.parameters())
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+@pytest.mark.parametrize("on_device", [False, True])
+@pytest.mark.parametrize("clip", [None, 0.05])
+def test_several_denominators(count, clip, on_device):
+    options = {"clip_norm": clip}
+    assert trained_on_terms(options, torch.float64, count, on_device=on_device) < 1e-12
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("empty", ["all", "first", "rare"])
+@pytest.mark.parametrize("on_device", [False, True])
+def test_a_term_without_items_is_no_part_of_the_update(count, empty, on_device):
+    found = trained_on_terms({}, torch.float64, count, empty=empty, on_device=on_device)
+    assert found < 1e-12
+
+
+def test_several_denominators_with_kept_gradients():
+    assert trained_on_terms({"keep_grads": True}, torch.float64, 3) < 1e-12
+
+
+def test_several_denominators_are_added_up_on_the_way(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("gradients were written back")
+
+    monkeypatch.setattr("instep.engine.flat_buffers.FlatBuffers.merge", refuse)
+    fast, _ = pair(torch.float32)
+    stepper = instep.Stepper(fast, OPTIMIZERS["AdamW"](groups(fast)), clip_norm=0.1, fused=True)
+    for x in batches(torch.float32)[:2]:
+        stepper.step(x, lambda x: terms_of(fast, x, 4), split=2)
 
 
 @pytest.mark.parametrize("on_device", [False, True])

@@ -289,6 +289,15 @@ class FlatBuffers(Buffers):
                 tensor.mul_(ratio)
         self.seal()
 
+    def parts(self, shares: Mapping[str, float]) -> dict[str, list[Tensor]]:
+        """Return the flat gradients of every term that has a share; they make up the update."""
+        waiting = {term: flats for term, (flats, _) in self._waiting.items()}
+        every = {self.active or SHARED: self._held, **waiting}
+        reached = {self.active or SHARED: self._reached.ids}
+        reached |= {term: ids for term, (_, ids) in self._waiting.items()}
+        self._reached.ids = set().union(*(reached[term] for term in every if shares[term]))
+        return {term: flats for term, flats in every.items() if shares[term]}
+
     def merge(self, factors: Mapping[str, float]) -> None:
         """Fold the buffers of all terms into one, each multiplied by its own factor."""
         own = factors[self.active or SHARED]

@@ -8,7 +8,7 @@ and are read when somebody asks for the result, at the latest before the next cl
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from instep.engine.close import close, factors_of, one_factor, remember_referenc
 from instep.engine.flat_buffers import FlatBuffers
 from instep.engine.tally import Numbers, read
 from instep.engine.update import Update
+from instep.fast.flat import MOST_TERMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,26 +92,21 @@ def _may_have_items(tally: Tally) -> bool:
 
 
 def _launched(lane: Lane, buffers: FlatBuffers, scale: float, *, keep_gradients: bool) -> Pending:
-    if buffers.is_single:
-        factor = _factor(lane, scale)
-    else:
-        # A buffer per denominator: their factors are applied when they are added up.
-        reading = read(lane.tallies, [])
-        factors = factors_of(terms_of(reading, []), reading.references)
-        buffers.merge({term: one / scale for term, one in factors.items()})
-        factor = 1.0
     flats = buffers.flats
-    norms = [flat.norm() for flat in flats]
+    factor, parts, shares = _gradient(lane, buffers, scale, keep_gradients=keep_gradients)
+    norms = [flat.norm(found, shares) for flat, found in zip(flats, parts, strict=True)]
     norm = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
     if isinstance(factor, Tensor):
         # A window without items is not updated, whatever was added to its gradient.
         norm = torch.where(factor > 0, norm, torch.full_like(norm, math.nan))
     told = _told(lane, factor, norm)
+    if shares is not None:
+        told = torch.cat([told, shares.to(told.dtype)])
     actives = [buffers.active_in(flat) for flat in flats]
-    for flat, active in zip(flats, actives, strict=True):
+    for flat, active, found in zip(flats, actives, parts, strict=True):
         flat.take_state()
         flat.write_rows(active)
-        flat.launch(norm.to(flat.wide), told.to(flat.wide))
+        flat.launch(norm.to(flat.wide), told.to(flat.wide), found)
     numbers = Numbers(lane.tallies, [norm, told[0]])
     if keep_gradients:
         _normalise(buffers, norm, told)
@@ -135,6 +131,56 @@ def _launched(lane: Lane, buffers: FlatBuffers, scale: float, *, keep_gradients:
         return Update(lane.name, terms, length, clip, micro_batches, skipped)
 
     return Pending(finish)
+
+
+class _Gradient(NamedTuple):
+    """What a window's gradient is made of."""
+
+    factor: Number
+    parts: list[list[Tensor]]
+    """For each flat buffer, the gradients of the terms; none where it holds the sum itself."""
+    shares: Tensor | None = None
+    """The factor of each term."""
+
+
+def _gradient(lane: Lane, buffers: FlatBuffers, scale: float, *, keep_gradients: bool) -> _Gradient:
+    whole: list[list[Tensor]] = [[] for _ in buffers.flats]
+    if buffers.is_single:
+        return _Gradient(_factor(lane, scale), whole)
+    # A buffer per denominator: each has its share when they are added up.
+    factors = {term: one / scale for term, one in _factors(lane).items()}
+    count = sum(bool(one) for one in factors.values())
+    if keep_gradients or not 0 < count <= MOST_TERMS:
+        buffers.merge(factors)
+        return _Gradient(1.0, whole)
+    by_term = buffers.parts(factors)
+    flat = buffers.flats[0]
+    shares = _sent([factors[term] for term in by_term], flat.wide, flat.device)
+    return _Gradient(1.0, [list(one) for one in zip(*by_term.values(), strict=True)], shares)
+
+
+def _factors(lane: Lane) -> dict[str, float]:
+    """Return what makes the sum of each term a mean; counts on the device are waited for.
+
+    Whether a term had items decides which parameters are updated, so it must be known here.
+    """
+    found = {}
+    for name, tally in lane.tallies.items():
+        counts = [items for _, items, _, _ in tally.declared if not isinstance(items, Tensor)]
+        if len(counts) < len(tally.declared) or isinstance(tally.reference, Tensor):
+            reading = read(lane.tallies, [])
+            return factors_of(terms_of(reading, []), reading.references)
+        known = 1.0 if tally.reference is None else tally.reference
+        found[name] = arithmetic.normaliser(known, math.fsum(counts))
+    return found
+
+
+def _sent(numbers: list[float], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Send a few numbers to the device, without waiting for it."""
+    sent = torch.tensor(numbers, dtype=dtype)
+    if device.type == "cuda":
+        sent = sent.pin_memory()
+    return sent.to(device, non_blocking=True)
 
 
 def _factor(lane: Lane, scale: float) -> Number:
@@ -162,10 +208,7 @@ def _told(lane: Lane, factor: Number, norm: Tensor) -> Tensor:
         told = torch.tensor((0.0, *limits), dtype=norm.dtype).to(norm.device, non_blocking=True)
         told[0] = factor
         return told
-    told = torch.tensor((factor, *limits), dtype=norm.dtype)
-    if norm.is_cuda:
-        told = told.pin_memory()
-    return told.to(norm.device, non_blocking=True)
+    return _sent([factor, *limits], norm.dtype, norm.device)
 
 
 def _normalise(buffers: FlatBuffers, norm: Tensor, told: Tensor) -> None:

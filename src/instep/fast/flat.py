@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from instep.fast.rules import Rule
 
+MOST_TERMS = 4
+"""Gradients with denominators of their own that a kernel adds up on its way."""
+
 
 class Flat:
     """The parameters of one optimizer's group that share a type and a device."""
@@ -160,10 +163,31 @@ class Flat:
 
     # -- the update ------------------------------------------------------------------------------
 
-    def norm(self) -> Tensor:
-        """Return the norm of everything in the gradient buffer, on its device."""
-        length: Tensor = torch.linalg.vector_norm(self.gradients, dtype=self.wide)
-        return length
+    def norm(self, parts: Sequence[Tensor] = (), shares: Tensor | None = None) -> Tensor:
+        """Return the norm of the gradient on its device: of the buffer, or of a sum of several."""
+        if shares is None:
+            length: Tensor = torch.linalg.vector_norm(self.gradients, dtype=self.wide)
+            return length
+        from instep.fast.kernels import squares  # noqa: PLC0415 -- only where there is a device
+
+        count = len(self._owners)
+        sums = torch.empty(count, dtype=self.wide, device=self.device)
+        squares[(count,)](
+            *_four(parts),
+            shares.to(self.wide),
+            sums,
+            TERMS=len(parts),
+            WIDE=self._kernel_type,
+            BLOCK=BLOCK,
+            num_warps=8,
+        )
+        return sums.sum(dtype=torch.float64).sqrt().to(self.wide)
+
+    @property
+    def _kernel_type(self) -> Any:
+        import triton.language as tl  # noqa: PLC0415 -- only where there is a device for it
+
+        return tl.float64 if self.wide is torch.float64 else tl.float32
 
     def write_rows(self, active: Sequence[bool]) -> None:
         """Send the numbers of the next update to the device; the last send must be over."""
@@ -177,16 +201,17 @@ class Flat:
         self._host_rows.copy_(torch.tensor(rows, dtype=self.wide))
         self._rows.copy_(self._host_rows, non_blocking=True)
 
-    def launch(self, norm: Tensor, factors: Tensor) -> None:
-        """Update every active parameter, unless the norm is not finite."""
-        import triton.language as tl  # noqa: PLC0415 -- only where there is a device for it
+    def launch(self, norm: Tensor, factors: Tensor, parts: Sequence[Tensor] = ()) -> None:
+        """Update every active parameter, unless the norm is not finite.
 
-        from instep.fast.kernels import update  # noqa: PLC0415
+        The gradient is the buffer's, or the sum of several `parts` with their shares in `factors`.
+        """
+        from instep.fast.kernels import update  # noqa: PLC0415 -- only where there is a device
 
         moments = self.moments or [self.parameters]
         update[(len(self._owners),)](
             self.parameters,
-            self.gradients,
+            *_four(parts or [self.gradients]),
             moments[0],
             moments[-1],
             self.parameters if self.narrow is None else self.narrow,
@@ -196,9 +221,10 @@ class Flat:
             factors,
             KIND=self._rule.kind,
             MOMENTS=len(self.moments),
+            TERMS=len(parts),
             NARROW=self.narrow is not None,
             COLUMNS=COLUMNS,
-            WIDE=tl.float64 if self.wide is torch.float64 else tl.float32,
+            WIDE=self._kernel_type,
             BLOCK=BLOCK,
             num_warps=8,
         )
@@ -226,3 +252,8 @@ class Flat:
                     held[name] = views[index]
                 if self._rule.has_step:
                     held["step"] = self._step_views[index]
+
+
+def _four(parts: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Return as many buffers as a kernel takes; it reads only those that there are."""
+    return (*parts, *[parts[0]] * (MOST_TERMS - len(parts)))

@@ -4,6 +4,9 @@ It reads gradients, parameters and moments once and writes parameters and moment
 are left as they are. The factor of a window (normalisation, unscaling, clipping) is applied on the
 way, from the norm that is still on the device: nothing is read back in between. A norm that is not
 finite leaves everything as it was.
+
+Terms with denominators of their own have gradients of their own. They are added up on the way, each
+with its share, here and in the norm: nothing is written back for them either.
 """
 
 from __future__ import annotations
@@ -55,9 +58,47 @@ def _lion(p, g, first, row, WIDE: tl.constexpr):
 
 
 @triton.jit
+def _summed(
+    index, gradients, second, third, fourth, shares, TERMS: tl.constexpr, WIDE: tl.constexpr
+):
+    """Return the gradient: one buffer's, or the sum of several, each with its share."""
+    g = tl.load(gradients + index).to(WIDE)
+    if TERMS > 1:
+        g = g * tl.load(shares).to(WIDE)
+        g = g + tl.load(second + index).to(WIDE) * tl.load(shares + 1).to(WIDE)
+    if TERMS > 2:
+        g = g + tl.load(third + index).to(WIDE) * tl.load(shares + 2).to(WIDE)
+    if TERMS > 3:
+        g = g + tl.load(fourth + index).to(WIDE) * tl.load(shares + 3).to(WIDE)
+    return g
+
+
+@triton.jit
+def squares(
+    gradients,
+    second,
+    third,
+    fourth,
+    shares,
+    sums,
+    TERMS: tl.constexpr,
+    WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+) -> None:
+    """Add up the squares of one block of a gradient that lies in several buffers."""
+    block = tl.program_id(0).to(tl.int64)
+    index = block * BLOCK + tl.arange(0, BLOCK)
+    g = _summed(index, gradients, second, third, fourth, shares, TERMS, WIDE)
+    tl.store(sums + block, tl.sum(g * g))
+
+
+@triton.jit
 def update(
     parameters,
     gradients,
+    more1,
+    more2,
+    more3,
     first,
     second,
     narrow,
@@ -67,6 +108,7 @@ def update(
     factors,
     KIND: tl.constexpr,
     MOMENTS: tl.constexpr,
+    TERMS: tl.constexpr,
     NARROW: tl.constexpr,
     COLUMNS: tl.constexpr,
     WIDE: tl.constexpr,
@@ -74,8 +116,8 @@ def update(
 ) -> None:
     """Update one block of a flat buffer; `rows[owner]` holds its parameter's numbers.
 
-    `factors` are the window's factor, the largest norm and the largest value; 0 for no limit. A
-    sign of 0 in a row leaves the parameter alone.
+    `factors` are the window's factor, the largest norm and the largest value (0 for no limit), and
+    the share of each term if there are several. A sign of 0 in a row leaves the parameter alone.
     """
     block = tl.program_id(0).to(tl.int64)
     row = rows + tl.load(owners + block) * COLUMNS
@@ -89,7 +131,7 @@ def update(
         if limit > 0.0:
             scale = scale * tl.minimum(limit / (length * tl.abs(scale) + GUARD), 1.0)
         index = block * BLOCK + tl.arange(0, BLOCK)
-        g = tl.load(gradients + index).to(WIDE) * scale
+        g = _summed(index, gradients, more1, more2, more3, factors + 3, TERMS, WIDE) * scale
         if bound > 0.0:
             g = tl.minimum(tl.maximum(g, -bound), bound)
         g = g * sign
