@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+import instep
 from instep.engine.abreast import Streams, run_abreast
 from instep.engine.flat_buffers import FlatBuffers
 from tests.engine.kit import batches, mean_loss, mlp
@@ -75,3 +76,55 @@ def test_hooks_on_sums_and_wider_sums_are_not_parted():
     next(hooked.parameters()).register_post_accumulate_grad_hook(lambda p: None)
     assert not opened(hooked).can_part
     assert not opened(nn.Linear(2, 2, dtype=torch.bfloat16)).can_part
+
+
+# -- zeros that are spared ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def spared():
+    """Buffers of a fused model whose first weight holds anything, and is not zeroed."""
+    model = instep.fuse(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2)))
+    buffers = FlatBuffers([torch.optim.SGD(model.parameters(), lr=0.1)], None)
+    buffers.fuse([model])
+    buffers.open()
+    for p in model.parameters():
+        p.grad.fill_(7.0)
+    buffers.close(keep=False)
+    slot = buffers._slots[id(model[0].weight)]
+    buffers.spare(frozenset({slot}))
+    buffers.open()
+    yield model, buffers
+    buffers.close(keep=False)
+
+
+def test_only_what_is_spared_is_left_as_it_is(spared):
+    model, buffers = spared
+    assert [p.grad.max().item() for p in model.parameters()] == [7.0, 0.0, 0.0, 0.0]
+    buffers.close(keep=False)
+    buffers.open()
+    assert not any(p.grad.any() for p in model.parameters())
+
+
+def test_who_adds_finds_zeros(spared):
+    model, buffers = spared
+    buffers.begin()
+    assert not any(p.grad.any() for p in model.parameters())
+    assert not buffers.spared
+
+
+def test_who_restores_finds_zeros(spared):
+    model, buffers = spared
+    saved = [None, torch.ones(3), None, None]
+    buffers.restore({"": saved}, None)
+    assert [p.grad.max().item() for p in model.parameters()] == [0.0, 1.0, 0.0, 0.0]
+
+
+def test_another_layout_spares_nothing(spared):
+    model, buffers = spared
+    buffers.close(keep=False)
+    buffers.spare(frozenset({buffers._slots[id(model[0].weight)]}))
+    buffers._optimizers[0].add_param_group({"params": nn.Linear(2, 2).parameters()})
+    buffers.open()
+    assert not buffers.spared
+    assert not any(p.grad.any() for p in model.parameters())

@@ -7,6 +7,7 @@ import torch
 
 import instep
 from instep.engine.captured import Captures, Line, width_for
+from instep.engine.flat_buffers import FlatBuffers
 from instep.engine.recordings import Series
 from instep.errors import SetupError
 
@@ -33,11 +34,11 @@ def test_functions_are_known_by_code_and_closure():
     def made(inside, weight):
         return lambda piece: (inside, weight, piece)
 
-    first = captures._identity(made(model, 0.5))
-    assert captures._identity(made(model, 0.5)) == first
-    assert captures._identity(made(model, 0.25)) != first
-    assert captures._identity(made(other, 0.5)) != first
-    assert captures._identity(lambda piece: piece) != first
+    first = captures._name_of(made(model, 0.5))
+    assert captures._name_of(made(model, 0.5)) == first
+    assert captures._name_of(made(model, 0.25)) != first
+    assert captures._name_of(made(other, 0.5)) != first
+    assert captures._name_of(lambda piece: piece) != first
 
 
 class Letters:
@@ -84,6 +85,8 @@ def test_widths_cut_a_window_evenly():
 class Note:
     """Stands for a recording and its inputs, and for the stash."""
 
+    writes = frozenset({1})
+
     def __init__(self, name, width=1):
         self.name, self.width, self.inputs, self.said = name, width, self, []
 
@@ -96,7 +99,7 @@ class Note:
 
 def played(series, pieces):
     """Play a window; return the names in order."""
-    series.begin("batch")
+    series.begin("batch", is_first=bool(series.writes(pieces)))
     names = []
     while pieces:
         count = series.width if series.width <= pieces else 1
@@ -125,3 +128,51 @@ def test_wide_recordings_without_a_round():
     stash = Note("stash")
     assert played(Series([Note("a")], stash, [Note("www", 3)]), 8) == "www www a a"
     assert stash.said == []
+
+
+def test_the_first_products_of_a_window():
+    stash, first = Note("stash"), Note("D")
+    singles = [Note(name) for name in "abcd"]
+    series = Series(singles, stash, first=first)
+    for _ in range(2):  # each window anew
+        assert played(series, 9) == "a b c D a b c d a"
+    # A round that is not complete is added to zeros.
+    assert series.writes(3) == frozenset()
+    assert played(series, 3) == "a b c"
+    halves = [Note("ab", 2), Note("cd", 2)]
+    assert played(Series(singles, stash, halves, Note("CD", 2)), 8) == "ab CD ab cd"
+    assert played(Series(singles, stash, [Note("abcd", 4)], Note("ABCD", 4)), 9) == "ABCD abcd a"
+    wide = Series([Note("a")], stash, [Note("www", 3)], Note("WWW", 3))
+    assert played(wide, 7) == "WWW www a"
+    assert wide.writes(2) == frozenset()
+    assert played(wide, 2) == "a a"
+    assert played(Series([Note("a")], stash, first=Note("A")), 3) == "A a a"
+
+
+class Lane:
+    def __init__(self, model):
+        self.buffers = FlatBuffers([torch.optim.SGD(model.parameters(), lr=0.1)], None)
+        self.buffers.open()
+
+
+def test_a_recording_is_of_a_model_as_it_stands():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(), torch.nn.Linear(2, 2))
+    captures, lane = Captures([model]), Lane(model)
+
+    def loss(piece):
+        return model(piece).sum()
+
+    first = captures._identity(loss, lane)
+    assert captures._identity(loss, lane) == first
+    model[0].requires_grad_(False)
+    frozen = captures._identity(loss, lane)
+    assert frozen != first
+    model.requires_grad_(True)
+    model[1].eval()
+    assert captures._identity(loss, lane) not in (first, frozen)
+    model.train()
+    assert captures._identity(loss, lane) == first
+    lane.buffers.close(keep=False)
+    lane.buffers._optimizers[0].add_param_group({"params": torch.nn.Linear(2, 2).parameters()})
+    lane.buffers.open()
+    assert captures._identity(loss, lane) != first

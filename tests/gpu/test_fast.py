@@ -258,3 +258,57 @@ def test_patches_side_by_side() -> None:
         found.append(([p.detach().clone() for p in model.parameters()], update.loss))
     assert relative_error(found[1][0], found[0][0]) < 1e-6
     assert found[1][1] == pytest.approx(found[0][1], rel=1e-6)
+
+
+# -- what changes between windows ----------------------------------------------------------------
+
+
+def test_a_window_of_nan_leaves_nothing_behind() -> None:
+    def losses(options: dict[str, Any]) -> list[Any]:
+        model = instep.fuse(perceptron())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        stepper = instep.Stepper(model, optimizer, precision="bf16", **options)
+        generator = torch.Generator().manual_seed(1)
+        told = []
+        for index in range(6):
+            x = torch.randn(32, 24, generator=generator).cuda()
+            if index == 3:
+                x[5] = float("nan")
+            update = stepper.step(x, lambda piece: model(piece).float().square().mean(), split=4)
+            told.append((update.skipped, update.loss if index != 3 else 0.0, update.items))
+        return told
+
+    with pytest.warns(InstepWarning, match="finite"):
+        expected = losses({"fused": True})
+    for options in (FAST, WIDE):
+        with pytest.warns(InstepWarning, match="finite"):
+            found = losses(options)
+        assert [one[0] for one in found] == [None, None, None, "non-finite", None, None]
+        for (_, loss, items), (_, other, count) in zip(found, expected, strict=True):
+            assert loss == pytest.approx(other, rel=1e-3)
+            assert items == count
+
+
+@pytest.mark.parametrize("options", [FAST, WIDE], ids=["capture", "side by side"])
+def test_layers_that_are_frozen_and_thawed_between_windows(options: dict[str, Any]) -> None:
+    found = []
+    for chosen in ({}, options):
+        model = perceptron()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        stepper = instep.Stepper(model, optimizer, **chosen)
+        generator = torch.Generator().manual_seed(1)
+        for index in range(9):
+            model[0].requires_grad_(index < 3 or index >= 6)
+            x = torch.randn(32, 24, generator=generator).cuda()
+            stepper.step(x, lambda piece, m=model: m(piece).square().mean(), split=4)
+        found.append([p.detach().clone() for p in model.parameters()])
+    assert relative_error(found[1], found[0]) < 1e-5
+
+
+def test_first_products_are_those_of_zeros_and_sums() -> None:
+    for pieces in (3, 8, 9):
+        expected, losses = gradients_of({"fused": True}, pieces, fuse=True)
+        for options in (FAST, {"fused": True, "capture": 2}, WIDE):
+            found, again = gradients_of(options, pieces, fuse=True)
+            assert relative_error(found, expected) < 1e-5
+            assert again == pytest.approx(losses, rel=1e-5)

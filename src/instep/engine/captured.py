@@ -21,12 +21,12 @@ from instep.engine.declare import LOSS
 from instep.engine.flat_buffers import FlatBuffers
 from instep.engine.function import read_result
 from instep.engine.recordings import Recording, Series
-from instep.engine.sources import source_of
+from instep.engine.sources import RowsOf, source_of
 from instep.engine.surroundings import Surroundings
 from instep.engine.tape import LONGEST, Tape, Unrecordable, Work, recover, uncached
 from instep.errors import InstepWarning, four_lines
 from instep.fast.deferral import Stash, Survey, steps_for
-from instep.fast.operators import keeping
+from instep.fast.operators import Firsts, keeping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -68,36 +68,50 @@ class Captures:
         self._unit = 0.0
         self._told: set[str] = set()
 
+    def prepare(self, lane: Lane, plan: Plan, loss_fn: Callable[[Any], Any]) -> Source:
+        """Return the pieces of a plan, before a window opens for them.
+
+        Zeros that the first replay would write over are spared.
+        """
+        buffers = lane.buffers
+        source = source_of(plan, self._identity(loss_fn, lane))
+        if isinstance(source, RowsOf) and isinstance(buffers, FlatBuffers):
+            keys = {source.key(given) for given in source}
+            known = self._known.get(keys.pop()) if len(keys) == 1 else None
+            if isinstance(known, Series) and len(plan) <= LONGEST:
+                buffers.spare(known.writes(len(plan)))
+        return source
+
     def run(
         self,
         window: Window,
         lane: Lane,
-        plan: Plan,
+        source: Source,
         loss_fn: Callable[[Any], Any],
         *,
+        pieces: int,
         name: str | None,
     ) -> None:
-        """Run every piece of a plan through an open window, replaying what is recorded."""
+        """Run every piece through an open window, replaying what is recorded."""
         self._tape.used = 0
         self._ready = None
         self._begun = set()
-        source = source_of(plan, self._identity(loss_fn))
         line = Line(source)
         for given in line:
             lane.choose_reference(LOSS, source.items(given))
             key = source.key(given)
             known = None if key is None else self._known.get(key, 0)
             if isinstance(known, int) and known >= WARM_UP:
-                stash = Stash(steps_for(self._surveys.pop(key).calls, len(plan)))
-                work = Work(source, given, lane, loss_fn, stash)
-                width = width_for(self._width, stash.steps, len(plan))
+                stash = Stash(steps_for(self._surveys.pop(key).calls, pieces))
+                width = width_for(self._width, stash.steps, pieces)
                 if width > 1 and not self._may_be_abreast(key, lane):
                     width = 1
+                work = Work(source, given, lane, loss_fn, stash)
                 known = self._known[key] = self._recorded(work, width)
             if isinstance(known, Series) and self._tape.used + known.width <= LONGEST:
                 if known not in self._begun:
                     self._begun.add(known)
-                    known.begin(source.batch)
+                    known.begin(source.batch, is_first=bool(_spared(lane)))
                 group = [given, *line.take_alike(key, known.width - 1)]
                 handed = [source.handed(one) for one in group]
                 self._replay(known.next(len(group)), handed, window, lane)
@@ -128,7 +142,15 @@ class Captures:
         if around is not None:
             self._written[key] = around.changed()
 
-    def _identity(self, function: Callable[[Any], Any]) -> Hashable:
+    def _identity(self, function: Callable[[Any], Any], lane: Lane) -> Hashable:
+        """Return what a recording is of: the function, and how the models stand to it."""
+        buffers = lane.buffers
+        layout = buffers.layout if isinstance(buffers, FlatBuffers) else 0
+        trained = tuple(p.requires_grad for p in buffers.members)
+        modes = tuple(m.training for model in self._models for m in model.modules())
+        return (self._name_of(function), layout, trained, modes)
+
+    def _name_of(self, function: Callable[[Any], Any]) -> Hashable:
         """Tell a function that is written anew in each step (a lambda) from another one."""
         if not isinstance(function, types.FunctionType):
             self._held.append(function)
@@ -146,7 +168,7 @@ class Captures:
 
         def record(width: int) -> list[Recording]:
             rounds = (range(at, at + width) for at in range(0, work.stash.steps, width))
-            made = [self._tape.record(work, places) for places in rounds]
+            made = [self._tape.record(work, places, Firsts()) for places in rounds]
             for one in made:
                 if one.reached == made[0].reached:
                     one.reached = made[0].reached
@@ -159,13 +181,25 @@ class Captures:
             self._tell(UNRECORDABLE, f"{_first_line(error)} It runs as usual.")
             return None
         wide: list[Recording] = []
-        if width > 1:
-            try:
-                wide = record(width)
-            except RuntimeError as error:
-                recover(work.device)
-                self._tell(IN_ORDER, f"side by side: {_first_line(error)}")
-        return Series(singles, work.stash, wide)
+        first: Recording | None = None
+        try:
+            wide = record(width) if width > 1 else []
+            first = self._first_of(work, wide or singles)
+        except RuntimeError as error:
+            recover(work.device)
+            self._tell(IN_ORDER, _first_line(error))
+        return Series(singles, work.stash, wide, first)
+
+    def _first_of(self, work: Work, made: list[Recording]) -> Recording | None:
+        """Record once more what multiplies first in a window, writing where it would only add."""
+        before = frozenset().union(*(one.touches for one in made[:-1]))
+        last = made[-1]
+        start = (len(made) - 1) * last.width
+        firsts = Firsts(writes=True, without=before)
+        first = self._tape.record(work, range(start, start + last.width), firsts)
+        if first.reached == last.reached:
+            first.reached = last.reached
+        return first if first.writes else None
 
     def _may_be_abreast(self, key: Hashable, lane: Lane) -> bool:
         """Whether micro-steps may run side by side: nothing is written that another one writes."""
@@ -192,6 +226,8 @@ class Captures:
             self._unit = lane.unit(LOSS)
             self._ready = recording.reached
         recording.run(given, self._unit)
+        if recording.writes and isinstance(lane.buffers, FlatBuffers):
+            lane.buffers.spared = frozenset()
         for items in recording.items:
             loss, count = self._tape.next_cell()
             window.replayed(lane, loss, count if isinstance(items, Tensor) else items)
@@ -240,6 +276,10 @@ class Line:
             self._seen.append(one)
             return True
         return False
+
+
+def _spared(lane: Lane) -> frozenset[int]:
+    return lane.buffers.spared if isinstance(lane.buffers, FlatBuffers) else frozenset()
 
 
 def width_for(most: int, steps: int, pieces: int) -> int:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from instep.engine.buffers import Gradients
     from instep.fast.fuse import Place
 
+NOTHING: frozenset[int] = frozenset()
+
 
 def _is_flattenable(parameter: Tensor, *, interpreted: bool) -> str | None:
     if not parameter.dtype.is_floating_point:
@@ -89,18 +91,53 @@ class FlatBuffers(Buffers):
         self._places: dict[int, list[Place]] = {}
         self._slots: dict[int, int] = {}
         self._narrow_views: dict[int, list[Tensor]] = {}
+        self.layout = 0
+        """Counts how often the buffers were laid out anew."""
+        self.spared: frozenset[int] = frozenset()
+        """Slots that hold anything: their first product will be written over it."""
+        self._to_spare: frozenset[int] = frozenset()
 
     def open(self) -> None:
-        """Take possession: every `.grad` a view of zeros."""
+        """Take possession: every `.grad` a view of zeros, but for those that are to be spared."""
         super().open()
         self._lay_out()
         self._waiting = {}
         self._reached.ids = set()
+        spared, self._to_spare = self._to_spare, frozenset()
         for flat in self.flats:
-            flat.gradients.zero_()
+            flat.gradients.zero_() if not spared else self._zero(flat, without=spared)
         self._show([flat.gradients for flat in self.flats])
         self._lend()
+        self.spared = spared
         self.seal()
+
+    def spare(self, slots: frozenset[int]) -> None:
+        """Leave these slots as they are at the next opening: a replay will write to them first."""
+        self._to_spare = slots
+
+    def begin(self) -> None:
+        """Get ready for a backward that adds."""
+        self.fill_spared()
+        super().begin()
+
+    def fill_spared(self) -> None:
+        """Write the zeros that were spared, before anybody reads or adds."""
+        if self.spared:
+            spared, self.spared = self.spared, frozenset()
+            for flat in self.flats:
+                self._zero(flat, only=spared)
+
+    def _zero(
+        self, flat: Flat, *, only: frozenset[int] | None = None, without: frozenset[int] = NOTHING
+    ) -> None:
+        slots = [self._slots.get(id(p)) for p in flat.members]
+        views = [
+            view
+            for view, slot in zip(flat.views, slots, strict=True)
+            if (only is None or slot in only) and slot not in without
+        ]
+        if views:
+            torch._foreach_zero_(views)
 
     def fuse(self, models: Sequence[torch.nn.Module]) -> None:
         """Lend the fused layers of these models their copies and gradients, in every window."""
@@ -140,6 +177,8 @@ class FlatBuffers(Buffers):
                     flat.adopt()
             return
         self._ids = ids
+        self.layout += 1
+        self._to_spare = frozenset()
         self.flats = []
         self._narrow_views = {}
         for optimizer in self._optimizers:
@@ -320,6 +359,7 @@ class FlatBuffers(Buffers):
 
     def restore(self, saved: Mapping[str, Gradients], active: str | None) -> None:
         """Fill the buffers of a window that was saved while it was open."""
+        self.fill_spared()
         self.active = None
         order = [term for term in saved if term != (active or SHARED)]
         for term in (*order, active or SHARED):

@@ -79,6 +79,7 @@ def close_fused(lane: Lane, scale: float, *, keep_gradients: bool) -> Update | P
     lane.is_closing = True
     try:
         buffers.require_untouched()
+        buffers.fill_spared()
         pending = _launched(lane, buffers, scale, keep_gradients=keep_gradients)
     except BaseException:
         lane.end()

@@ -25,6 +25,10 @@ class Recording:
         self.items: list[Any] = []
         """What each micro-step counts: a number, or something on the device."""
         self.reached: frozenset[int] = frozenset()
+        self.touches: frozenset[int] = frozenset()
+        """Slots that it adds to, or writes."""
+        self.writes: frozenset[int] = frozenset()
+        """Slots that it writes to without reading them: as the first of a window, and only so."""
         self._unit: float | None = None
 
     def run(self, given: Sequence[Any], unit: float) -> None:
@@ -45,18 +49,35 @@ class Series:
     """
 
     def __init__(
-        self, singles: Sequence[Recording], stash: Stash, wide: Sequence[Recording] = ()
+        self,
+        singles: Sequence[Recording],
+        stash: Stash,
+        wide: Sequence[Recording] = (),
+        first: Recording | None = None,
     ) -> None:
         self._singles = singles
         self._wide = wide
         self._stash = stash
+        self._first = first
+        """Stands in for the one that makes a window's first products, if nothing adds before."""
+        self._is_first = False
         self._position = 0
         self._batch: Any = None
         self._begun: set[Recording] = set()
 
-    def begin(self, batch: Any) -> None:
+    def writes(self, pieces: int) -> frozenset[int]:
+        """Return the slots that a window of nothing but so many pieces of this shape writes first.
+
+        Before a round is complete nothing is multiplied, and what is left of one is added.
+        """
+        first = self._first
+        is_enough = first is not None and pieces >= max(first.width, len(self._singles))
+        return first.writes if first is not None and is_enough else frozenset()
+
+    def begin(self, batch: Any, *, is_first: bool) -> None:
         """Start a window; what one that was given up has left here is forgotten."""
         self._position = 0
+        self._is_first = is_first
         self._batch = batch
         self._begun = set()
 
@@ -68,7 +89,11 @@ class Series:
 
     def next(self, count: int) -> Recording:
         """Return the one to replay for this many pieces: 1, or its width."""
-        if count == 1:
+        if self._is_first and self._position + count >= len(self._singles):
+            assert self._first is not None  # noqa: S101 -- a window begins with it only if it is
+            self._is_first = False
+            found = self._first
+        elif count == 1:
             found = self._singles[self._position]
         else:
             found = self._wide[self._position // count % len(self._wide)]

@@ -19,7 +19,7 @@ from instep.engine.autograd import backward
 from instep.engine.flat_buffers import FlatBuffers
 from instep.engine.function import read_result
 from instep.engine.recordings import Recording
-from instep.fast.operators import keeping
+from instep.fast.operators import keeping, noting
 from instep.splits.tree import tensors
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from instep.engine.lane import Lane
     from instep.engine.sources import Source
     from instep.fast.deferral import Stash
+    from instep.fast.operators import Firsts
 
 LONGEST = 4096
 """Micro-batches of one window whose losses can be told apart."""
@@ -104,7 +105,7 @@ class Tape:
         self.used += 1
         return self._cells[self.used - 1]
 
-    def record(self, work: Work, places: range) -> Recording:
+    def record(self, work: Work, places: range, firsts: Firsts) -> Recording:
         """Record these micro-steps of a round, side by side if there are several."""
         device = work.device
         if self._pool is None:
@@ -119,12 +120,15 @@ class Tape:
         try:
             with (
                 uncached(),
+                noting(firsts),
                 torch.cuda.graph(recording.graph, pool=self._pool, stream=self._stream),
             ):
                 self._micro_steps(recording, work, places)
         finally:
             buffers.end(added=True)
         recording.reached = buffers.reached
+        recording.touches = frozenset(firsts.touched)
+        recording.writes = frozenset(firsts.written)
         buffers.reach(before)
         return recording
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from instep.fast.turns import Turns
 
@@ -82,21 +82,67 @@ def taking(turns: Turns) -> Iterator[None]:
 
 
 def _turn(number: int) -> contextlib.AbstractContextManager[None]:
+    """Wait for one's turn at a slot, where branches take turns."""
     return _turns[-1].taken(number) if _turns else contextlib.nullcontext()
 
 
+class Firsts:
+    """Notes which slots are added to; lets first products be written instead, if asked for.
+
+    A gradient that is written needs no zeros before, and the product does not read it. `without`
+    are slots that something else has added to before.
+    """
+
+    def __init__(self, *, writes: bool = False, without: Collection[int] = ()) -> None:
+        self.touched: set[int] = set()
+        self.written: set[int] = set()
+        self._writes = writes
+        self._without = without
+
+    def write(self, number: int) -> bool:
+        """Whether a product is to be written to this slot."""
+        is_first = number not in self.touched and number not in self._without
+        self.touched.add(number)
+        if is_first and self._writes:
+            self.written.add(number)
+        return is_first and self._writes
+
+    def touch(self, number: int) -> None:
+        """Note that something else was added."""
+        self.touched.add(number)
+
+
+_firsts: list[Firsts] = []
+
+
+@contextlib.contextmanager
+def noting(firsts: Firsts) -> Iterator[None]:
+    """Note what is added to slots, and by what first."""
+    _firsts.append(firsts)
+    try:
+        yield
+    finally:
+        _firsts.pop()
+
+
 def add_product(number: int, rows: Tensor, columns: Tensor) -> None:
-    """Add the weight's gradient to its slot."""
+    """Add the weight's gradient to its slot, or write it there if nothing else was before."""
     into = _slots[number].gradient
-    if into.is_cuda:
-        torch.ops.aten.addmm.dtype_out(into, rows.t(), columns, torch.float32, out=into)
+    is_first = bool(_firsts) and _firsts[-1].write(number)
+    if not into.is_cuda:
+        rows, columns = rows.to(into.dtype), columns.to(into.dtype)
+        torch.mm(rows.t(), columns, out=into) if is_first else into.addmm_(rows.t(), columns)
+    elif is_first:
+        torch.ops.aten.mm.dtype_out(rows.t(), columns, torch.float32, out=into)
     else:
-        into.addmm_(rows.t().to(into.dtype), columns.to(into.dtype))
+        torch.ops.aten.addmm.dtype_out(into, rows.t(), columns, torch.float32, out=into)
 
 
 def _add(number: int, gradient: Tensor) -> None:
     """Add a gradient that was made already to its slot."""
     slot = _slots[number]
+    if _firsts:
+        _firsts[-1].touch(number)
     with _turn(number):
         slot.gradient.add_(gradient)
     slot.reached()
@@ -280,6 +326,8 @@ def _embedding_backward(given: Tensor, index: Tensor, padding: int, slot: int) -
     if padding >= 0:
         rows = rows * (flat != padding).unsqueeze(1)
     rows = rows.to(into.gradient.dtype)
+    if _firsts:
+        _firsts[-1].touch(slot)
     with _turn(slot):
         into.gradient.index_add_(0, flat, rows)
     into.reached()
