@@ -89,6 +89,7 @@ class Note:
 
     def __init__(self, name, width=1):
         self.name, self.width, self.inputs, self.said = name, width, self, []
+        self.window = 0
 
     def begin(self, batch):
         self.said.append(batch)

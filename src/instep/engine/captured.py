@@ -97,8 +97,9 @@ class Captures:
         self._ready = None
         self._begun = set()
         line = Line(source)
-        for given in line:
-            lane.choose_reference(LOSS, source.items(given))
+        for given in line if self._width > 1 else source:
+            if self._ready is None:
+                lane.choose_reference(LOSS, source.items(given))
             key = source.key(given)
             known = None if key is None else self._known.get(key, 0)
             if isinstance(known, int) and known >= WARM_UP:
@@ -108,13 +109,15 @@ class Captures:
                     width = 1
                 work = Work(source, given, lane, loss_fn, stash)
                 known = self._known[key] = self._recorded(work, width)
-            if isinstance(known, Series) and self._tape.used + known.width <= LONGEST:
+            if isinstance(known, Series) and self._tape.used + known.most <= LONGEST:
                 if known not in self._begun:
                     self._begun.add(known)
                     known.begin(source.batch, is_first=bool(_spared(lane)))
-                group = [given, *line.take_alike(key, known.width - 1)]
-                handed = [source.handed(one) for one in group]
-                self._replay(known.next(len(group)), handed, window, lane)
+                handed = [source.handed(given)]
+                if known.most > 1:
+                    beside = line.take_alike(key, known.width - 1)
+                    handed.extend(source.handed(one) for one in beside)
+                self._replay(known.next(len(handed)), handed, window, lane)
                 continue
             self._ready = None
             is_new = isinstance(known, int) and (known or len(self._known) < SHAPES)

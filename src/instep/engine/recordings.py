@@ -29,12 +29,17 @@ class Recording:
         """Slots that it adds to, or writes."""
         self.writes: frozenset[int] = frozenset()
         """Slots that it writes to without reading them: as the first of a window, and only so."""
+        self.window = 0
+        """The window that its inputs have begun."""
         self._unit: float | None = None
 
     def run(self, given: Sequence[Any], unit: float) -> None:
         """Replay it on as many pieces of the same shape as it is wide."""
-        for place, one in enumerate(given):
-            self.inputs.put(one, place)
+        if self.width == 1:
+            self.inputs.put(given[0], 0)
+        else:
+            for place, one in enumerate(given):
+                self.inputs.put(one, place)
         if unit != self._unit:
             self.unit.fill_(unit)
             self._unit = unit
@@ -60,10 +65,13 @@ class Series:
         self._stash = stash
         self._first = first
         """Stands in for the one that makes a window's first products, if nothing adds before."""
+        self.most = wide[0].width if wide else 1
+        """How many pieces it takes at once at most."""
+        self._round = len(singles)
         self._is_first = False
         self._position = 0
+        self._window = 0
         self._batch: Any = None
-        self._begun: set[Recording] = set()
 
     def writes(self, pieces: int) -> frozenset[int]:
         """Return the slots that a window of nothing but so many pieces of this shape writes first.
@@ -71,7 +79,7 @@ class Series:
         Before a round is complete nothing is multiplied, and what is left of one is added.
         """
         first = self._first
-        is_enough = first is not None and pieces >= max(first.width, len(self._singles))
+        is_enough = first is not None and pieces >= max(first.width, self._round)
         return first.writes if first is not None and is_enough else frozenset()
 
     def begin(self, batch: Any, *, is_first: bool) -> None:
@@ -79,27 +87,28 @@ class Series:
         self._position = 0
         self._is_first = is_first
         self._batch = batch
-        self._begun = set()
+        self._window += 1
 
     @property
     def width(self) -> int:
         """How many pieces it takes at once now, if there are so many."""
-        width = self._wide[0].width if self._wide else 1
-        return width if self._position % width == 0 or len(self._singles) == 1 else 1
+        return self.most if self._position % self.most == 0 or self._round == 1 else 1
 
     def next(self, count: int) -> Recording:
         """Return the one to replay for this many pieces: 1, or its width."""
-        if self._is_first and self._position + count >= len(self._singles):
+        position = self._position
+        end = position + count
+        if self._is_first and end >= self._round:
             assert self._first is not None  # noqa: S101 -- a window begins with it only if it is
             self._is_first = False
             found = self._first
         elif count == 1:
-            found = self._singles[self._position]
+            found = self._singles[position]
         else:
-            found = self._wide[self._position // count % len(self._wide)]
-        self._position = (self._position + count) % len(self._singles)
-        if found not in self._begun:
-            self._begun.add(found)
+            found = self._wide[position // count % len(self._wide)]
+        self._position = end % self._round
+        if found.window != self._window:
+            found.window = self._window
             found.inputs.begin(self._batch)
         return found
 
