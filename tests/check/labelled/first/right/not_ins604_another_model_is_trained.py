@@ -23,7 +23,7 @@ def measure():
         return sum(functional.mse_loss(encoder(x), x).item() for x, _ in test_loader)
 
 
-for _ in range(20):
+for _ in range(2):
     reconstruct()
     print(measure())
 
