@@ -25,8 +25,31 @@ def test_a_layer():
 def test_the_whole_model():
     again = at(5, Rebound("model", "model", "model#2", parameters=True))
     loop = [backward(optimizers=(), models=("model#2",)), step()]
-    assert judged(rule, MODEL, optimizer("model"), again, *loop).keys() == {5}
+    severity, message = judged(rule, MODEL, optimizer("model"), again, *loop)[5]
+    assert severity == "warning"
+    assert message.startswith("`model` is replaced after `optimizer` was made")
     assert judged(rule, MODEL, optimizer("model.fc"), again, *loop).keys() == {5}
+
+
+def test_embeddings_of_new_tokens():
+    resized = at(5, Rebound("model.embeddings", "model", parameters=True))
+    severity, message = judged(rule, MODEL, optimizer("model"), resized, *LOOP)[5]
+    assert severity == "warning"
+    assert message.startswith("`model.embeddings` is replaced after `optimizer` was made")
+
+
+def test_a_layer_that_is_parametrized_in_its_place():
+    wrapped = at(5, Rebound("model.fc", "model.fc", parameters=True))
+    severity, _ = judged(rule, MODEL, optimizer("model"), wrapped, *LOOP)[5]
+    assert severity == "error"
+
+
+def test_a_layer_of_a_model_with_a_number():
+    layer = Created("model.fc#2", "model", {"part_of": "model#3"})
+    again = at(5, Rebound("model.fc", "model#3", "model.fc#2", parameters=True))
+    loop = [backward(models=("model#3",)), step()]
+    severity, _ = judged(rule, layer, optimizer("model#3"), again, *loop)[5]
+    assert severity == "error"
 
 
 def test_a_model_of_several():
@@ -48,6 +71,9 @@ def test_the_evidence():
 
 MOVED = at(5, Rebound("model", "model", "model#2", parameters=False))
 UNKNOWN = at(5, Rebound("model", "model", "model#2"))
+FOLD = at(5, Rebound("model", "model", "model#2", parameters=True))
+PART = Created("model.fc#2", "model", {"part_of": "model#2"})
+NEXT = [backward(optimizers=("b",), models=("model#2",)), step(optimizer="b")]
 FROZEN = Created("model.fc", "model", {"frozen": True})
 
 
@@ -62,6 +88,9 @@ FROZEN = Created("model.fc", "model", {"frozen": True})
             [optimizer("model"), HEAD, Created("b", "optimizer"), *LOOP], id="unknown optimizer"
         ),
         pytest.param([optimizer("model", "model.fc#2"), HEAD, *LOOP], id="known from the start"),
+        pytest.param(
+            [optimizer("model"), PART, optimizer("model.fc#2", name="b"), FOLD, *NEXT], id="parts"
+        ),
         pytest.param([optimizer("model"), MOVED, *LOOP], id="moved"),
         pytest.param([optimizer("model"), UNKNOWN, *LOOP], id="unknown"),
         pytest.param([optimizer("other"), HEAD, *LOOP], id="not held"),

@@ -33,6 +33,12 @@ def test_a_function_that_evaluates_first():
     assert judged(rule, *events).keys() == {70}
 
 
+def test_the_same_line_beside_another_model():
+    other = at(6, Mode("head", training=True), "train")
+    events = [train(), other, *batch(True), evaluate(), other, *batch(False)]
+    assert judged(rule, *events).keys() == {70}
+
+
 def test_the_evidence():
     finding = one(rule, train(), *batch(True), evaluate(), *batch(False))
     assert [e.kind for e in finding.evidence] == ["mode", "mode", "forward", "backward", "step"]
@@ -64,6 +70,14 @@ ATTACK = [
             [*[train(), *batch(True)] * 2, train(), evaluate(6), *batch(False)], id="chosen"
         ),
         pytest.param([train(), evaluate(), *batch(False)], id="chosen at once"),
+        pytest.param(
+            [
+                *[train(), *batch(True), evaluate(function="evaluate")],
+                at(30, Mode("head", training=True), "classify"),
+                *batch(False, line=31, function="classify"),
+            ],
+            id="another model is named",
+        ),
         pytest.param(
             [train(), *batch(True), evaluate(), *batch(False, optimizers=None)], id="unknown whose"
         ),

@@ -41,6 +41,8 @@ from tests.watching.stage import Scene, scenes
 
 CANNOT_RUN = {
     "not_ins401_one_of_several_schedules": "transformers is not installed",
+    "not_ins401_warm_up_from_a_table": "transformers is not installed",
+    "not_ins503_embeddings_fit_already": "transformers is not installed",
     "not_ins604_layers_taken_over": "its pretrained model is in another file, with its weights",
     "not_ins101_clear_grad": "paddle is not installed",
     "not_ins101_other_framework": "mxnet is not installed",
@@ -100,6 +102,7 @@ SCENES = {
     ),
     "not_ins102_out_of_memory": scenes("train(model, optimizer, loader)"),
     "not_ins102_spike_guard": scenes("for _ in range(3): train(model, loader, limit)", limit=1.5),
+    "not_ins102_trainable_gradients_kept": scenes("train(model, loader, 4)"),
     "not_ins103_truncated_backpropagation": scenes(
         rnn=Recurrent, corpus=lambda: torch.randint(0, WIDTH, (35 * 20, 4))
     ),
@@ -137,6 +140,7 @@ SCENES = {
         model=lambda: Net(heads=2), scenes=lambda: loader(numbers(), numbers(), numbers())
     ),
     "not_ins201_sum_over_one_count": scenes(loader=labelled),
+    "not_ins202_defaults_that_callers_change": scenes("Fit(epochs=3).train(model, loader)"),
     "not_ins202_flushed_after_the_loop": scenes(
         "trainer = Trainer(model, 4)\nfor _ in range(3): trainer.epoch(loader)"
     ),
@@ -232,6 +236,15 @@ SCENES = {
     "not_ins601_validation_sum": scenes("fit(model, loader, valid, epochs)"),
     "not_ins603_forward_inside_is_enough": scenes("train(net, stream, updates)"),
     "not_ins603_no_sync_until_the_last": scenes(Net=lambda: Net),
+    "not_ins503_fold_makes_both": scenes(
+        "cross_validate([loader, loader], device)",
+        loader=lambda: loader(numbers(5, WIDTH), lambda: torch.randint(0, 3, (5,))),
+        device=lambda: "cpu",
+    ),
+    "not_ins604_another_model_is_trained": scenes(
+        loader=lambda: loader(numbers(784), classes),
+        test_loader=lambda: loader(numbers(784), classes),
+    ),
     "not_ins604_evaluate_puts_it_back": scenes("train(model, loader, valid)"),
     "not_ins604_frozen_teacher": scenes(loader=alone),
     "not_ins604_helper_sets_the_mode": scenes(

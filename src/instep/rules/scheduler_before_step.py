@@ -11,9 +11,10 @@ the end of the epoch if it counts epochs.
 
 **When it is fine.** If the first value is skipped on purpose, such as a warm-up that starts at
 zero, or if the schedule is constant: where the source says so, it is not reported, nor where a
-function makes one of several schedules and one of them is such. `ReduceLROnPlateau` follows a
+function makes one of several schedules and one of them is such. A step that waits for an epoch
+whose number is not in the source may well have had updates before it. `ReduceLROnPlateau` follows a
 measured value and schedulers that are given the epoch (`scheduler.step(epoch)`) do not count calls:
-neither is reported.
+none of these is reported.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ model overfits or stops improving after the first evaluation.
 
 **When it is fine.** Fine-tuning in eval mode on purpose, to keep the statistics of a pretrained
 model: a model that was never trained in train mode is not reported, nor is one whose BatchNorm
-layers alone are in eval mode. A model without dropout and BatchNorm does not notice the mode, nor
-does one that took such layers over from a model in eval mode and was never in train mode.
+layers alone are in eval mode, nor one that a function uses which puts another model into train
+mode: it names those that it trains. A model without dropout and BatchNorm does not notice the mode,
+nor does one that took such layers over from a model in eval mode and was never in train mode.
 """
 
 from __future__ import annotations
@@ -98,6 +99,7 @@ def judge(view: View) -> Iterator[Finding]:
 
 def _judge(view: View) -> Iterator[Finding | None]:
     models: dict[str, _Model] = defaultdict(_Model)
+    trained = {(_function(mode), mode.model) for mode in view.trace.of(Mode) if mode.training}
     for event in view.events:
         match event:
             case Forward() if event.model is not None:
@@ -106,7 +108,8 @@ def _judge(view: View) -> Iterator[Finding | None]:
             case Backward():
                 for name in event.models or ():
                     if name in models:
-                        _train(models[name], event)
+                        others = {at for at, model in trained if model != name}
+                        _train(models[name], event, others)
             case Mode() if event.model is not None:
                 _switch(models[event.model], event)
             case Step():
@@ -128,22 +131,28 @@ def _switch(model: _Model, mode: Mode) -> None:
     model.eval_ = mode
 
 
-def _train(model: _Model, backward: Backward) -> None:
+def _train(model: _Model, backward: Backward, others: set[str | None]) -> None:
     forward, model.forward = model.forward, None
     if forward is None:
         return
     if forward.training:
         model.trained_at.add(forward.place)
-    elif forward.training is False and model.is_eval and _was_meant_to_train(model, forward):
+    elif (
+        forward.training is False and model.is_eval and _was_meant_to_train(model, forward, others)
+    ):
         model.lost = forward, backward
 
 
-def _was_meant_to_train(model: _Model, forward: Forward) -> bool:
+def _was_meant_to_train(model: _Model, forward: Forward, others: set[str | None]) -> bool:
+    """Say whether a model trains in eval mode by accident; `others` are functions that put another
+    model into train mode.
+    """
     if forward.place is not None and forward.place in model.trained_at:
         return True  # the same line, in both modes
     # Switched by a function that evaluates, after somebody asked for train mode.
     switched, run = _function(model.eval_), _function(forward)
-    return model.train is not None and None not in {switched, run} and switched != run
+    known = None not in {switched, run} and run not in others
+    return model.train is not None and known and switched != run
 
 
 def _function(event: Event | None) -> str | None:

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.check.execute.run import SETUP, base, events, executed, once, run, value
+from tests.check.execute.run import SETUP, base, events, executed, facts, once, run, value
 
 
 def test_what_is_known_decides():
@@ -99,3 +99,53 @@ def test_each_branch_once_in_a_trace():
         + "for x in loader:\n    if flag:\n        model(x).sum().backward()\n    optimizer.step()"
     )
     assert sum(event.kind == "assumed" for event in base(source)) == 1
+
+
+WAITS = """
+import torch
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)
+for epoch in range(args.first, args.epochs):
+    if {}:
+        schedule.step()
+    for x in loader:
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "skippable"),
+    [
+        ("epoch >= args.start", True),
+        ("args.start < epoch", True),
+        ("epoch > args.start and args.decays", True),
+        ("epoch < args.end", False),
+        ("args.decays", False),
+        ("args.kind == 1", False),
+    ],
+)
+def test_a_schedule_that_waits_for_an_epoch_had_updates_before(test, skippable):
+    assert facts(WAITS.format(test), "schedule").get("skippable", False) is skippable
+
+
+def test_a_schedule_that_waits_with_its_updates_had_none():
+    source = WAITS.format("epoch >= args.start").replace("    for x", "        for x")
+    source = source.replace("        optimizer", "            optimizer")
+    source = source.replace("        model", "            model")
+    assert "skippable" not in facts(source, "schedule")
+
+
+def test_on_no_path_are_all_parameters_frozen():
+    source = """
+for x in loader:
+    for weight in model.parameters():
+        if weight.requires_grad:
+            weight.grad = None
+    model(x).sum().backward()
+    optimizer.step()
+"""
+    assert len(run(SETUP + source).paths) == 1
+    assert len(run(SETUP + source.replace("weight.requires_grad", "args.clears")).paths) == 2

@@ -60,3 +60,36 @@ def test_a_list_that_is_emptied_keeps_nothing():
 
 def test_an_iterator_is_its_own_iterator():
     assert evaluated("iter((1, 2)).__iter__()").of == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "d.update(more)",
+        "d.update(vars(args))",
+        "d.update(**more)",
+        "d.update({**more})",
+        "d = {**d, **more}",
+        "d[name] = 5",
+        "for name, each in more.items():\n    d[name] = each",
+    ],
+)
+def test_numbers_that_anybody_may_have_set_are_defaults(change):
+    changed = value(f"d = {{'every': 4, 'few': 1, 'name': 'a'}}\n{change}\nv = d['every']")
+    assert isinstance(changed, Unknown)
+    assert changed.number() == 4
+    few = value(f"d = {{'every': 4, 'few': 1, 'name': 'a'}}\n{change}\nv = d['few']")
+    assert isinstance(few, Unknown)
+    assert few.number() != 1  # nothing is to be said about a single one
+
+
+@pytest.mark.parametrize(
+    "change", ["d.update({'other': 2})", "d.update(other=2)", "d = {**d, 'other': 2}"]
+)
+def test_numbers_that_nobody_has_set_stay(change):
+    assert value(f"d = {{'every': 4}}\n{change}\nv = d['every']") == 4
+    assert value(f"d = {{'every': 4}}\n{change}\nv = d['other']") == 2
+
+
+def test_what_is_written_after_an_unknown_mapping_holds():
+    assert value("d = {**more, 'every': 4}\nv = d['every']") == 4

@@ -91,9 +91,34 @@ def test_an_engine_steps_by_itself():
     assert ("opaque", None, "model") in once(SETUP + "model.backward(loss)\noptimizer.step()")
 
 
-def test_new_embeddings_are_new_parameters():
-    source = SETUP + "model.resize_token_embeddings(9)\noptimizer.step()"
-    assert once(source, "rebound") == [("rebound", "model", "model", None)]
+RESIZED = SETUP + "tokenizer.{}\nmodel.resize_token_embeddings(len(tokenizer))\noptimizer.step()"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "add_tokens(['<a>'])",
+        "add_tokens('<a>')",
+        "add_tokens(more)",
+        "add_special_tokens({'pad_token': '<pad>'})",
+        "add_special_tokens({'additional_special_tokens': ['<a>', '<b>']})",
+    ],
+)
+def test_embeddings_of_new_tokens_are_new_parameters(call):
+    source = RESIZED.format(call)
+    assert once(source, "rebound") == [("rebound", "model.embeddings", "model", None)]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "encode(text, add_special_tokens=True)",
+        "add_tokens([])",
+        "add_special_tokens({'pad_token': tokenizer.eos_token})",
+    ],
+)
+def test_embeddings_of_the_same_tokens_stay(call):
+    assert once(RESIZED.format(call), "rebound") == []
 
 
 def test_a_forward_that_trains_is_followed():

@@ -105,3 +105,11 @@ def test_unknown_values_of_one_place_have_one_key_and_those_of_two_modules_have_
     call = one.tree.body[0].value
     assert one.key(call) == one.key(call) != one.key(call.args[0])
     assert one.key(call) != other.key(call)
+
+
+def test_a_file_that_touches_gradients_is_followed(tmp_path):
+    (tmp_path / "attack.py").write_text("def keep(w):\n    return w.grad.clone()\n")
+    (tmp_path / "tidy.py").write_text("def gradual(w):\n    return w.gradual\n")
+    project, module = adopt(tmp_path)
+    assert project.find(module, "attack", 0) is not None
+    assert project.find(module, "tidy", 0) is None

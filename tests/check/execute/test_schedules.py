@@ -40,3 +40,24 @@ def test_the_trace_says_so():
     loop = "for x in loader:\n    v.step()\n    model(x).sum().backward()\n    optimizer.step()\n"
     assert facts(MADE.format("get_constant_schedule(optimizer)") + loop, "v")["skippable"]
     assert "skippable" not in facts(MADE.format("StepLR(optimizer, 3)") + loop, "v")
+
+
+TABLE = """
+import transformers
+make = {{"warm": transformers.get_linear_schedule_with_warmup}}["warm"]
+v = make(optimizer, {})
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "skippable"),
+    [
+        ("warmup, total", True),
+        ("**options", True),
+        ("**{'num_warmup_steps': 100, 'num_training_steps': total}", True),
+        ("**{'num_warmup_steps': 0, 'num_training_steps': total}", False),
+        ("0, total", False),
+    ],
+)
+def test_a_warm_up_under_another_name(given, skippable):
+    assert value(SETUP + TABLE.format(given)).skippable is skippable

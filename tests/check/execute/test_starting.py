@@ -117,3 +117,35 @@ def train(cfg, optimizer, loader):
             optimizer.step()
 """
     assert ("step", "optimizer", 4) in once(source, entry="train")
+
+
+def test_what_an_entry_is_given_by_other_names_is_not_known():
+    source = """
+class Fit:
+    def __init__(self, **settings):
+        self.settings = {"epochs": 1}
+        self.settings.update(settings)
+    def train(self, loader, **settings):
+        for epoch in range(self.settings["epochs"]):
+            for x in loader:
+                optimizer.zero_grad()
+                model(x).sum().backward()
+                optimizer.step()
+"""
+    assert len(events(source, "epoch_end")) == 2
+    known = source.replace("__init__(self, **settings)", "__init__(self)")
+    assert (
+        len(events(known.replace("        self.settings.update(settings)\n", ""), "epoch_end")) == 1
+    )
+
+
+def test_keywords_of_an_entry_that_takes_others_are_not_known():
+    source = """
+def train(loader, *, epochs=1, **settings):
+    for epoch in range(epochs):
+        for x in loader:
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+"""
+    assert len(events(source, "epoch_end")) == 2

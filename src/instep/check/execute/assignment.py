@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from instep.check.execute import grads, tensors
+from instep.check.execute import containers, grads, tensors
+from instep.check.execute.arguments import REST
 from instep.check.execute.definitions import Instance
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Grad, Net, Param, Parameters
@@ -152,9 +153,10 @@ def _bind_item(m: Machine, target: ast.Subscript, value: Value, scope: Scope) ->
     if isinstance(value, Thing):
         _name_it(value, scope.module.spelled(target))
     if isinstance(owner, DictValue):
-        known = isinstance(at, str | int | float | bool)
+        known = isinstance(at, str | int | float | bool) and at != REST
+        if not known:
+            containers.reset(owner)
         owner.items[at if known else "?"] = value
-        owner.exact = owner.exact and known
     elif isinstance(owner, ListValue) and isinstance(at, int) and owner.exact:
         if -len(owner.items) <= at < len(owner.items):
             owner.items[at] = value

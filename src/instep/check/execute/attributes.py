@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from instep.check.execute import functions, grads, tensor_methods
+from instep.check.execute import containers, functions, grads, tensor_methods
 from instep.check.execute.definitions import Class, Function, Instance, Super
-from instep.check.execute.lengths import MOST_EVERY
 from instep.check.execute.roles import Names
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Accelerator, Grad, Net, Optimizer, Param, Scheduler
@@ -95,20 +94,12 @@ def member(m: Machine, node: ast.AST, value: Value, name: str, scope: Scope) -> 
     if found is not None:
         # The class itself has its defaults as they are written; an object may have others.
         is_default = owner.settings and value is not owner and not isinstance(found, Thing)
-        return _default(f"{id(owner.code)}.{name}", name, found) if is_default else found
+        return containers.default(f"{id(owner.code)}.{name}", name, found) if is_default else found
     if isinstance(value, Net):
         return _of_net(m, node, value, name)
     # Every object of a class is taken to be the same.
     at, spelled = (id(owner.code), "self") if value is not owner else (id(value), value.known_as)
     made = value.attrs[name] = Unknown(f"{at}.{name}", f"{spelled}.{name}")
-    return made
-
-
-def _default(key: str, name: str, value: Value) -> Unknown:
-    """Return a setting of which the source gives the default."""
-    made = Unknown(key, name)
-    if type(value) is int and 2 <= value <= MOST_EVERY:
-        made.likely = value
     return made
 
 

@@ -23,7 +23,15 @@ from instep.check.execute.things import (
     Scaler,
     Scheduler,
 )
-from instep.check.execute.values import MODELESS, PREPARED, SUM, UNEVEN, Unknown
+from instep.check.execute.values import (
+    MODELESS,
+    PREPARED,
+    SUM,
+    UNEVEN,
+    DictValue,
+    ListValue,
+    Unknown,
+)
 
 if TYPE_CHECKING:
     from instep.check.execute.arguments import Call
@@ -137,6 +145,8 @@ def method(m: Machine, value: Unknown, call: Call) -> Value:
         grads.changed(m, value, call)
     if name in _SAME:
         return value
+    if name in {"add_tokens", "add_special_tokens"}:
+        m.tokens = m.tokens or _is_new(call.first)
     if name in _COUNTED:
         return call.unknown(m, SUM if name == "sum" else "", value.drawn)
     found = _piece(m, value, call) if call.args else None
@@ -144,6 +154,15 @@ def method(m: Machine, value: Unknown, call: Call) -> Value:
         inputs = [value, *call.inputs] if value.drawn is not None else call.inputs
         found = opaque.unknown_call(m, name, call, inputs)
     return found
+
+
+def _is_new(tokens: Value) -> bool:
+    """Say whether a tokenizer is given tokens that it need not have: not its own under another
+    name, as in `{"pad_token": tokenizer.eos_token}`.
+    """
+    if isinstance(tokens, DictValue):
+        return any(isinstance(token, str | ListValue) for token in tokens.items.values())
+    return not (isinstance(tokens, ListValue) and tokens.exact and not tokens.items)
 
 
 def _piece(m: Machine, value: Unknown, call: Call) -> Value:

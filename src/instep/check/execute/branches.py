@@ -42,7 +42,8 @@ def if_(m: Machine, node: ast.If, scope: Scope) -> int | None:
     hot = scan.any_hot(node.body) or scan.any_hot(node.orelse)
     matters = hot or guards
     m.ask(matters=matters, counting=matters and _resets(node, scope.module))
-    taken = conditions.test(m, node.test, scope, prefer=not guards, worth=hot)
+    worth = hot and not scope.module.read(_asks_for_frozen, node.test)
+    taken = conditions.test(m, node.test, scope, prefer=not guards, worth=worth)
     gate = m.answer()
     body = node.body if taken else node.orelse
     if m.ended and gate is None and not taken and m.loops and _ends(node):
@@ -55,7 +56,8 @@ def if_(m: Machine, node: ast.If, scope: Scope) -> int | None:
         if body:
             _assume(m, node, body, scope.module, holds=taken)
     if gate is None:
-        return m.run(body, scope)
+        waits = taken and m.hung and m.bound == "index" and _is_turn(m, node.test)
+        return _later(m, body, scope) if waits else m.run(body, scope)
     if guards and not taken and m.loops:
         m.loops[-1].guard = gate
     m.gates.append(gate)
@@ -63,6 +65,33 @@ def if_(m: Machine, node: ast.If, scope: Scope) -> int | None:
         return m.run(body, scope)
     finally:
         m.gates.pop()
+
+
+def _asks_for_frozen(test: ast.expr, _module: Module) -> bool:
+    """Say whether a condition leaves frozen parameters out: nobody trains where all of them are."""
+    parts = ast.walk(test)
+    return any(isinstance(part, ast.Attribute) and part.attr == "requires_grad" for part in parts)
+
+
+def _is_turn(m: Machine, test: ast.expr) -> bool:
+    """Say whether a condition asks how far a loop is."""
+    turns = (loop.node.target for loop in m.loops if isinstance(loop.node, ast.For))
+    names = {part.id for turn in turns for part in ast.walk(turn) if isinstance(part, ast.Name)}
+    return any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(test))
+
+
+def _later(m: Machine, body: Sequence[ast.stmt], scope: Scope) -> int | None:
+    """Run what waits for a turn that is not known. A schedule that begins there, without its
+    updates, may well have had updates before.
+    """
+    before = len(m.notes)
+    signal = m.run(body, scope)
+    notes = m.notes[before:]
+    if not any(note.kind == "step" for note in notes):
+        for note in notes:
+            if note.kind == "schedule":
+                note.data["scheduler"].skippable = True
+    return signal
 
 
 def _guards(node: ast.If, module: Module) -> bool:

@@ -72,7 +72,7 @@ def _scheduler(path: str, call: Call) -> Scheduler | None:
         return None
     made = Scheduler(None, optimizer, call.name)
     made.horizon = _horizon(call.inputs)
-    made.skippable = schedules.is_skippable(call)
+    made.skippable = schedules.is_skippable(path, call)
     return made
 
 

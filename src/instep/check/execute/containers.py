@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from instep.check.execute.arguments import REST
+from instep.check.execute.lengths import MOST_EVERY
 from instep.check.execute.tensors import Tensor
-from instep.check.execute.values import DictValue, Iterator, ListValue, unify
+from instep.check.execute.values import DictValue, Iterator, ListValue, Unknown, unify
 
 if TYPE_CHECKING:
     from instep.check.execute.arguments import Call
@@ -60,6 +62,31 @@ def _extend(value: ListValue, given: Value) -> None:
         value.exact = False
 
 
+def default(key: str, name: str, value: Value) -> Unknown:
+    """Return a setting of which the source gives the default."""
+    made = Unknown(key, name)
+    if type(value) is int and 2 <= value <= MOST_EVERY:
+        made.likely = value
+    return made
+
+
+def reset(value: DictValue) -> None:
+    """Take note that somebody may set any entry of a dict: its numbers are but defaults."""
+    value.exact = False
+    for at, inner in value.items.items():
+        if type(inner) in {int, float}:
+            value.items[at] = default(f"{id(value)}[{at!r}]", str(at), inner)
+
+
+def merge(value: DictValue, given: Value) -> None:
+    """Add the entries of a mapping to a dict; of one that is not known, those may be any."""
+    given = unify(given)
+    known = given.items if isinstance(given, DictValue) else {}
+    if not isinstance(given, DictValue) or not given.exact:
+        reset(value)
+    value.items.update((at, inner) for at, inner in known.items() if at != REST)
+
+
 def of_dict(m: Machine, value: DictValue, call: Call) -> Value:
     """Call a method of a dict."""
     name, first = call.name, call.first
@@ -70,8 +97,10 @@ def of_dict(m: Machine, value: DictValue, call: Call) -> Value:
         return ListValue(list(keyed), exact=value.exact)
     if name in {"get", "pop", "setdefault"} and isinstance(first, str | int):
         return _entry(m, value, call)
-    if name == "update" and isinstance(first, DictValue):
-        value.items.update(first.items)
+    if name == "update":
+        for given in call.args:
+            merge(value, given)
+        merge(value, DictValue(dict(call.kwargs), exact=REST not in call.kwargs))
         return None
     return call.unknown(m)
 

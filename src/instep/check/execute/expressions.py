@@ -10,6 +10,7 @@ from instep.check.execute import (
     attributes,
     comparisons,
     conditions,
+    containers,
     numbers,
     tensors,
 )
@@ -80,21 +81,19 @@ def _elements(m: Machine, nodes: list[ast.expr], scope: Scope) -> tuple[list[Val
 
 def dict_(m: Machine, node: ast.Dict, scope: Scope) -> Value:
     """Evaluate `{a: b}`."""
-    items: dict[Value, Value] = {}
-    exact = True
+    made = DictValue({})
+    items = made.items
     for key, value in zip(node.keys, node.values, strict=True):
         got = m.ev(value, scope)
         at = None if key is None else m.ev(key, scope)
         if key is None:
-            exact = exact and isinstance(got, DictValue) and got.exact
-            if isinstance(got, DictValue):
-                items.update(got.items)
+            containers.merge(made, got)
         elif isinstance(at, str | int | float | bool):
             items[at] = got
         else:
             items[f"?{len(items)}"] = got
-            exact = False
-    return DictValue(items, exact=exact)
+            made.exact = False
+    return made
 
 
 def binary(m: Machine, node: ast.BinOp, scope: Scope) -> Value:

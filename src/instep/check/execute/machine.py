@@ -77,6 +77,7 @@ class Machine:
         self.counters: dict[str, set[ast.AST]] = {}  # where unknown ones are asked
         self.partial = False  # it is a part of somebody else's loop, which draws the batches
         self.epochal = False  # a loop over epochs was seen
+        self.tokens = False  # a tokenizer was given new ones
         # Where execution stands.
         self.scopes: dict[Module, Scope] = {}
         self.stack: list[ast.AST] = []

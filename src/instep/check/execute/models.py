@@ -174,7 +174,8 @@ def _nothing(m: Machine, _value: Net, call: Call) -> Value:
 
 
 def _resized(m: Machine, value: Net, call: Call) -> Value:
-    call.note(m, "rebound", name=str(value.known_as), was=value, now=None)
+    if m.tokens:  # or else they have that size already, and stay
+        call.note(m, "rebound", name=f"{value.known_as}.embeddings", was=value, now=None)
     return call.unknown(m)
 
 

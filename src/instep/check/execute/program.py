@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 _V = TypeVar("_V")
 _MOST_LINES = 6_000  # of a file that is followed because another one imports it
-_RELATED = re.compile(r"backward\(|zero_grad|\.step\(|clip_grad|optim|[Ll]oss|accum|scaler")
+_RELATED = re.compile(
+    r"backward\(|zero_grad|\.step\(|clip_grad|optim|[Ll]oss|accum|scaler|\.grad\b"
+)
 _OUTSIDE = frozenset(
     {"torch", "numpy", "os", "sys", "math", "time", "random", "json", "argparse", "transformers",
      "torchvision", "accelerate", "lightning", "pytorch_lightning", "deepspeed", "apex", "timm",

@@ -10,12 +10,13 @@ if TYPE_CHECKING:
     from instep.check.execute.program import Module
 
 
-def is_skippable(call: Call) -> bool:
+def is_skippable(path: str, call: Call) -> bool:
     """Say whether a schedule may lose nothing with its first value: it does not, or it is one of
-    several that a function chooses from, and another one does not.
+    several that a function chooses from, and another one does not. `path` is what makes it, which
+    the call may well know under another name.
     """
     code = call.scope.code
-    if isinstance(call.node, ast.Call) and _loses_nothing(call.node):
+    if isinstance(call.node, ast.Call) and (_loses_nothing(call.node) or _warms_up(path, call)):
         return True
     return code is not None and call.scope.module.read(_chooses, code)
 
@@ -37,10 +38,23 @@ def _loses_nothing(node: ast.Call) -> bool:
     if name == "LambdaLR":
         given = _argument(node, 1, "lr_lambda")
         return isinstance(given, ast.Lambda) and isinstance(given.body, ast.Constant)
-    if name.startswith("get_") and "schedule_with_warmup" in name:
+    if _is_warm_up(name):
         given = _argument(node, 1, "num_warmup_steps")
         return given is not None and not (isinstance(given, ast.Constant) and not given.value)
     return name == "get_constant_schedule"
+
+
+def _is_warm_up(name: str) -> bool:
+    return name.startswith("get_") and "schedule_with_warmup" in name
+
+
+def _warms_up(path: str, call: Call) -> bool:
+    """Say whether a schedule may begin at zero by the values that it is given, some of which may
+    come from a mapping.
+    """
+    if not _is_warm_up(path.rpartition(".")[2]):
+        return False
+    return call.get(1, "num_warmup_steps", default="given somewhere else") not in (0, None)
 
 
 def _argument(node: ast.Call, at: int, name: str) -> ast.expr | None:

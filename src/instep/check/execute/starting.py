@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from instep.check.execute import attributes, functions, loops, objects
-from instep.check.execute.arguments import Call
+from instep.check.execute.arguments import REST, Call
 from instep.check.execute.defining import function_of
 from instep.check.execute.definitions import Class, Function, Instance
 from instep.check.execute.iterables import PLAIN
@@ -81,7 +81,8 @@ def execute(m: Machine, module: Module, entry: Entry) -> None:
         return
     args = _arguments(function, scope)
     before = len(m.notes)
-    functions.invoke(m, function, Call(entry.code, scope, entry.name, args))
+    rest = _rest(function)
+    functions.invoke(m, function, Call(entry.code, scope, entry.name, args, rest))
     makes = any(
         note.kind == "made" and isinstance(note.data["thing"], Optimizer)
         for note in m.notes[before:]
@@ -94,7 +95,7 @@ def execute(m: Machine, module: Module, entry: Entry) -> None:
     if entry.code in module.scan.looping and not makes and not m.epochal:
         # One epoch of somebody else's loop over epochs: what it leaves behind meets the next.
         m.serial += 1
-        functions.invoke(m, function, Call(entry.code, scope, entry.name, args))
+        functions.invoke(m, function, Call(entry.code, scope, entry.name, args, rest))
 
 
 def _setup(module: Module) -> list[ast.stmt]:
@@ -142,6 +143,12 @@ def _arguments(function: Function, scope: Scope) -> list[Value]:
             value.likely = number  # only if it turns out to count something
         made.append(value)
     return made
+
+
+def _rest(function: Function) -> dict[str, Value]:
+    """Return what an entry may be given by names that it does not list."""
+    name = function.code.args.kwarg
+    return {} if name is None else {REST: Unknown(f"{id(function.code)}:{name.arg}", name.arg)}
 
 
 def _settings(name: str, scope: Scope) -> Instance | Class | None:
@@ -198,7 +205,8 @@ def _initialise(m: Machine, cls: Class, made: Instance | Net, scope: Scope) -> N
     if isinstance(initial, Function):
         bound = functions.bound_to(initial, made)
         before = len(m.notes)
-        functions.invoke(m, bound, Call(cls.code, scope, "__init__", _arguments(bound, scope)))
+        args, rest = _arguments(bound, scope), _rest(bound)
+        functions.invoke(m, bound, Call(cls.code, scope, "__init__", args, rest))
         m.epochal = False
         kinds = {"made", "mode", "called"}
         m.notes[before:] = [
