@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -51,6 +52,8 @@ class Desk:
     """Where checkpoints are written, one at a time."""
 
     def __init__(self) -> None:
+        self.turn = threading.RLock()
+        """Held by the thread that saves or loads; the same may come again, from a handler."""
         self.writing: Writing | None = None
         """The last one, until somebody has waited for it."""
         self.group: Any = None
