@@ -37,21 +37,32 @@ def stumble(how):
         raise ZeroDivisionError(f"a mistake in {how}")
 
 
-def broken(data, how):
-    for index, batch in enumerate(data):
-        if index == {"first draw": 0, "loader": 1}.get(how):
+class Broken:
+    """A loader that raises, here or there."""
+
+    def __init__(self, data, how):
+        self.data, self.how = data, how
+
+    def __iter__(self):
+        if self.how == "iter":
             raise OSError("no such disk\nat all")
-        yield batch
+        return self.batches()
+
+    def batches(self):
+        for index, batch in enumerate(self.data):
+            if index == {"first draw": 0, "loader": 1, "ahead": 2}.get(self.how):
+                raise OSError("no such disk\nat all")
+            yield batch
 
 
-def fail_once(rank, world, kind, how):
+def fail_once(rank, world, kind, how, sync="window"):
     """Rank 1 fails in its first window, and everybody goes on with a second loop."""
-    plain, model, stepper = build(kind)
+    plain, model, stepper = build(kind, sync=sync)
     data = dealt(SIZES)[rank]
     text = ""
     is_wrong = rank == 1
     try:
-        windows = stepper.windows(broken(data, how) if is_wrong else data, size=2)
+        windows = stepper.windows(Broken(data, how) if is_wrong else data, size=2)
         with windows if how == "with" else nullcontext():
             for window in windows:
                 for index, (x, y) in enumerate(window):
@@ -74,6 +85,8 @@ def fail_once(rank, world, kind, how):
 
 
 FAILURES = {
+    "iter": "rank 1: OSError: no such disk. A window",
+    "ahead": "rank 1: OSError: no such disk. A window",
     "loader": "rank 1: OSError: no such disk. A window",
     "first draw": "rank 1: OSError: no such disk. A window",
     "body": "it left a window, by a break or an error, near test_failures.py:",
@@ -99,6 +112,72 @@ def test_all_ranks_raise_and_can_go_on(three, kind, how):
         assert len(updates) == 2
         assert after == found[0][3]
         assert updates == found[0][2]
+
+
+@pytest.mark.parametrize("how", ["iter", "first draw", "loader", "ahead"])
+def test_a_loader_that_fails_where_every_backward_needs_all_ranks(two, how):
+    start = time.monotonic()
+    found = two.run(fail_once, "fsdp", how, "micro-batch")
+    assert found[1][0] == "OSError: no such disk\nat all"
+    assert found[0][0].startswith("WindowError: rank 1 gave up")
+    assert FAILURES[how] in found[0][0]
+    assert found[0][1:] == found[1][1:]
+    assert time.monotonic() - start < 30
+
+
+def fail_again(rank, world, how):
+    """Whatever went wrong in a loop before, a loader that fails in the next one is told of."""
+    plain, model, stepper = build("ddp")
+    data = dealt(SIZES)[rank]
+    said = []
+    for turn in range(3):
+        is_wrong = rank == 1 and turn < 2
+        try:
+            for window in stepper.windows(Broken(data, how) if is_wrong else data, size=2):
+                for x, y in window:
+                    window.backward(mean_loss(model, x, y), items=len(y))
+                    if how == "ahead" and turn == 1:
+                        window.discard()
+                        break
+        except (InstepError, OSError) as error:
+            said.append(str(error).splitlines()[0])
+    return said, values(plain)
+
+
+@pytest.mark.parametrize("how", ["iter", "first draw", "loader", "ahead"])
+def test_a_loader_that_fails_again(two, how):
+    found = two.run(fail_again, how)
+    assert found[0][1] == found[1][1]
+    assert found[1][0] == ["no such disk"] * 2
+    assert all(said.startswith("rank 1 gave up") for said in found[0][0])
+    assert len(found[0][0]) == 2
+
+
+def fail_in_batches(rank, world, how):
+    """A loop in function style, of which the loader fails on one rank."""
+    plain, model, stepper = build("ddp")
+    data = dealt(SIZES)[rank]
+    said = ""
+    try:
+        for x, y in stepper.batches(Broken(data, how if rank == 1 else "")):
+            stepper.step((x, y), lambda b: (mean_loss(model, *b), len(b[1])), split=2)
+    except (InstepError, OSError) as error:
+        said = str(error)
+    before = values(plain)
+    for x, y in stepper.batches(data):
+        stepper.step((x, y), lambda b: (mean_loss(model, *b), len(b[1])), split=2)
+    return said, before, values(plain)
+
+
+@pytest.mark.parametrize("how", ["iter", "first draw", "loader"])
+def test_a_loader_that_fails_in_function_style(two, how):
+    start = time.monotonic()
+    found = two.run(fail_in_batches, how)
+    assert found[1][0].startswith("no such disk")
+    assert found[0][0].startswith("rank 1 gave up")
+    assert "rank 1: OSError: no such disk" in found[0][0]
+    assert found[0][1:] == found[1][1:]
+    assert time.monotonic() - start < 30
 
 
 def everybody_discards(rank, world, kind):

@@ -72,7 +72,8 @@ class Together:
         self.any_has_more = False
         """Whether any rank's has, as heard in the last one."""
         self.is_in_step = True
-        """Whether the last round went well, and this rank has not given up since."""
+        """Whether the others wait for this rank's next word: the last round went well, or something
+        was begun since, and this rank has not given up."""
         self.wants_save = False
         """Whether this rank would like to save; changes only where all ranks are between windows.
         """
@@ -109,6 +110,11 @@ class Together:
                 lane.on_nothing = self.padding.backward_nothing
 
     # -- loops -----------------------------------------------------------------------------------
+
+    def begin_loop(self) -> None:
+        """Count a loop, before anything of it can fail; whatever was given up was before it."""
+        self.loops += 1
+        self.is_in_step = True
 
     def begin(self, sizes: Mapping[str, int], *, deal: int = 0) -> bool:
         """Begin a loop, or go on with one; return whether any rank has a batch.
@@ -170,6 +176,7 @@ class Together:
         """
         self._exchange.prepare()
         self._quiet.begin()
+        self.is_in_step = True
         if self.shards is not None and not self.shards.is_begun:
             self.shards.reserve_whole()
             # Before anything is gathered or, in the first backward, already added up.
@@ -216,6 +223,10 @@ class Together:
             padding.run()
         return self.any_has_more
 
+    def end_batch(self) -> None:
+        """Note that this rank has run its part of a micro-batch, and nobody waits inside of it."""
+        self._is_inside = False
+
     def padded(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
         """Yield the pieces of a batch; run along as long as other ranks have more."""
         waiting = iter(pieces)
@@ -229,8 +240,11 @@ class Together:
     # -- giving up -------------------------------------------------------------------------------
 
     def give_up(self, reason: str, error: BaseException | None = None) -> None:
-        """Tell the others that this rank's window is gone, unless they have the same error."""
-        if is_agreed(error):
+        """Tell the others that this rank's window is gone, unless they know of it.
+
+        A plain `for` is not told what it was left by; where a round has failed, all were.
+        """
+        if is_agreed(error) or not self.is_in_step:
             return
         self._given_up += 1
         self.is_in_step = False
@@ -246,6 +260,7 @@ class Together:
     def guard(self) -> Iterator[None]:
         """Tell the others of whatever is raised in here, once."""
         before = self._given_up
+        self.is_in_step = True
         try:
             yield
         except BaseException as error:

@@ -51,6 +51,8 @@ class Turns:
         together = self._together
         if together.padding is None:
             return feed.take()
+        # The last one is run: a loader that fails now can be told of.
+        together.end_batch()
         if feed.draw_ahead(1):
             together.has_batch(own=True)
             return feed.take()
@@ -68,6 +70,7 @@ class Turns:
     ) -> None:
         """Close these; of several optimizers, all ranks close the same one each time."""
         together = self._together
+        together.end_batch()
         together.has_more = feed is not None and feed.draw_ahead(1)
         for lane in lanes:
             if not self.are_needed:
