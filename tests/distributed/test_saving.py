@@ -12,6 +12,7 @@ from torch import nn
 
 import instep
 from instep.checkpoint import folders
+from instep.engine.ranks.headers import is_agreed
 from instep.errors import CheckpointError, StateError, WindowError
 from tests.distributed.crew import RankError
 from tests.distributed.kit import dealt, spread, values
@@ -495,6 +496,81 @@ def test_extra_that_cannot_be_saved_on_one_rank_is_an_error_on_all(two, tmp_path
     assert "the checkpoint failed on rank 1" in first
     assert "failed on" not in second
     assert list(tmp_path.iterdir()) == []
+
+
+def save_in_vain(rank, world, path, how):
+    """A save in an open window, that fails on rank 1; all ranks have the error."""
+    import resource
+
+    job = Job(rank, world, "ddp")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    on_excess = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    told, left = [], job.stepper._together._exchange.leave
+    job.stepper._together._exchange.leave = lambda reason: (told.append(reason), left(reason))
+    x, y = job.data[0]
+    raised = None
+    try:
+        with job.stepper.window() as window:
+            window.backward(job.loss(x, y), items=counted(y))
+            if how == "tensors" and rank == 1:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+            extra = object() if how == "extra" and rank == 1 else None
+            where = f"{path}/{rank}" if how == "paths" else path
+            job.stepper.save(where, extra=extra)
+    except CheckpointError as error:
+        raised = error
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, on_excess)
+    job.epoch()
+    return is_agreed(raised), told, job.found()[0]
+
+
+@pytest.mark.parametrize("how", ["extra", "tensors", "paths"])
+def test_a_save_that_fails_in_a_window_is_known_to_all(two, tmp_path, how):
+    """Nobody says what all ranks know: a word that nobody waits for is taken for another's."""
+    first, second = two.run(save_in_vain, str(tmp_path / "run"), how)
+    assert first[:2] == second[:2] == (True, [])
+    assert first[2] == second[2]
+
+
+def wait_on_one(rank, world, path):
+    """What was written in the background fails where somebody waits for it: on one rank here."""
+    from instep.checkpoint import files
+
+    job = Job(rank, world, "ddp")
+    job.stepper.save(path, wait=False).wait()
+    write = files.write
+
+    def full(place, parts, *, updates):
+        with files.disk.explained(place):
+            raise OSError(28, "No space left on device")
+
+    files.write = full
+    x, y = job.data[0]
+    said = ""
+    try:
+        with job.stepper.window() as window:
+            window.backward(job.loss(x, y), items=counted(y))
+            writing = job.stepper.save(path, wait=False)
+            if rank == 1:
+                writing.wait()
+    except (CheckpointError, instep.errors.WindowError) as error:
+        said = error.what
+    finally:
+        files.write = write
+        while not writing.is_done:
+            pass
+        job.stepper._desk.writing = None
+    job.epoch()
+    return said, job.found()[0]
+
+
+def test_a_failure_that_one_rank_has_waited_for_is_told_to_the_others(two, tmp_path):
+    first, second = two.run(wait_on_one, str(tmp_path / "run"))
+    assert first[0].startswith("rank 1 gave up")
+    assert "the disk is full" in second[0]
+    assert first[1] == second[1]
 
 
 # -- autosave ------------------------------------------------------------------------------------

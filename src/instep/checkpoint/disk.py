@@ -180,15 +180,20 @@ def explained(path: Path) -> Iterator[None]:
     except CheckpointError:
         raise
     except OSError as error:
-        full = error.errno in FULL
-        text = error.strerror or str(error)
-        raise CheckpointError(
-            f"{path} could not be written: {'the disk is full' if full else text.lower()}.",
-            why=f"{text} ({errno.errorcode.get(error.errno or 0, 'OSError')}). What was written of "
-            "it is removed; the checkpoint that was there is as it was.",
-            fix="free some space, or save somewhere else. There must be room for one more "
-            "checkpoint than the two that are kept."
-            if full
-            else "make the folder writable, or save somewhere else.",
-            more="checkpoint",
-        ) from error
+        raise explanation(path, error) from error
+
+
+def explanation(path: Path, error: OSError) -> CheckpointError:
+    """Return the error that says what one of the disk means."""
+    full = error.errno in FULL
+    text = error.strerror or str(error)
+    return CheckpointError(
+        f"{path} could not be written: {'the disk is full' if full else text.lower()}.",
+        why=f"{text} ({errno.errorcode.get(error.errno or 0, 'OSError')}). What was written of "
+        "it is removed; the checkpoint that was there is as it was.",
+        fix="free some space, or save somewhere else. There must be room for one more "
+        "checkpoint than the two that are kept."
+        if full
+        else "make the folder writable, or save somewhere else.",
+        more="checkpoint",
+    )

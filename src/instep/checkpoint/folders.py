@@ -124,6 +124,10 @@ class Write:
         (self.folder / WRITING).unlink(missing_ok=True)
         self._mark.close()
 
+    def mark(self, error: BaseException) -> None:
+        """Note that every rank raises this."""
+        self._talk.mark(error)
+
     def remove(self) -> None:
         """Remove what there is of it."""
         if self._talk.rank == 0:
@@ -147,13 +151,18 @@ class _Removing:
         if isinstance(error, CheckpointError):
             return
         failures = _failures(error)
-        inner = next((one for one in failures if isinstance(one, OSError)), None)
-        if inner is not None:
-            with disk.explained(self._write.folder):
-                raise inner from error
-        # What wraps them is no Exception: `except Exception` of a loop would not stop it.
-        if failures and failures[0] is not error and isinstance(failures[0], Exception):
-            raise failures[0] from error
+        of_disk = next((one for one in failures if isinstance(one, OSError)), None)
+        raised: BaseException | None = None
+        if of_disk is not None:
+            raised = disk.explanation(self._write.folder, of_disk)
+        elif failures and failures[0] is not error and isinstance(failures[0], Exception):
+            # What wraps them is no Exception: `except Exception` of a loop would not stop it.
+            raised = failures[0]
+        if raised is not None:
+            if error not in failures:
+                # What torch.distributed.checkpoint has gathered, it raises on every rank.
+                self._write.mark(raised)
+            raise raised from (of_disk or error)
 
 
 def _failures(error: BaseException) -> list[BaseException]:

@@ -15,7 +15,7 @@ from instep.checkpoint.background import Writing
 from instep.checkpoint.plain import copied
 from instep.checkpoint.talk import Talk
 from instep.engine import state
-from instep.engine.ranks.headers import Kind, Said, agreed, ranks_that, require_agreement
+from instep.engine.ranks.headers import Kind, Said, agreed, mark, ranks_that, require_agreement
 from instep.engine.spreading import bare, cut, dealt, destinations
 from instep.errors import CheckpointError, StateError, WindowError
 
@@ -113,6 +113,7 @@ def _save_together(
     # One process that goes on with a folder writes it at once.
     wait = wait or stepper.ranks.is_alone
     if not wait:
+        # Its errors are raised where somebody waits for it, which may be one rank alone.
         talk = Talk(stepper.ranks, desk.aside(stepper.ranks))
     write = folders.Write(place, shared, own if wait else copied(own), updates, talk)
     if wait:
@@ -155,13 +156,15 @@ def _require_one_path(stepper: Stepper, loop: Loop, path: PathLike, place: Path)
     if len(set(given)) == 1 or len(set(_talk(stepper, loop).gather(str(place)))) == 1:
         return
     other = next(rank for rank, one in enumerate(given) if one != given[0])
-    raise CheckpointError(
+    error = CheckpointError(
         f"ranks save to different paths: {given[0]} on rank 0, {given[other]} on rank {other}.",
         why="all of them write into one folder. Nothing was written.",
         fix="give all ranks the same path; a time or a random number in it is drawn on one rank "
         "and sent to the others.",
         more="checkpoint",
     )
+    mark(error)
+    raise error
 
 
 def _require_whole_shards(stepper: Stepper, loop: Loop) -> None:
@@ -178,7 +181,7 @@ def _require_whole_shards(stepper: Stepper, loop: Loop) -> None:
 
 def _talk(stepper: Stepper, loop: Loop) -> Talk:
     together = loop.core.together
-    return Talk(stepper.ranks, waiting=None if together is None else together.waiting)
+    return Talk(stepper.ranks, waiting=None if together is None else together.waiting, mark=mark)
 
 
 def _buffers(model: nn.Module, saved: dict[str, Any]) -> dict[str, Any]:
