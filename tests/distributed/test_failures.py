@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import nullcontext
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from torch.distributed import distributed_c10d
 from torch.utils.data import DataLoader
 
 import instep
-from instep.engine.ranks import exchange
+from instep.engine.ranks import exchange, rollcall
 from instep.errors import InstepError
 from tests.distributed.crew import RankError
 from tests.distributed.kit import dealt, spread, told, values
@@ -195,7 +196,7 @@ def everybody_discards(rank, world, kind):
 
 
 def one_discards(rank, world):
-    exchange.ROLL_CALL = 1.0
+    rollcall.ROLL_CALL = 1.0
     plain, model, stepper = build("ddp")
     for window in stepper.windows(dealt(SIZES)[rank], size=2):
         for x, y in window:
@@ -351,7 +352,7 @@ def test_an_order_without_chance_may_be_looked_at(two):
 
 
 def hang(rank, world):
-    exchange.ROLL_CALL = 2.0
+    rollcall.ROLL_CALL = 2.0
     plain, model, stepper = build("ddp")
     x, y = dealt(SIZES)[rank][0]
     if rank == 1:
@@ -374,7 +375,7 @@ def test_a_rank_that_hangs_is_named(three, monkeypatch):
 
 def test_a_store_that_is_gone_is_not_waited_for(monkeypatch):
     """The group may wait half an hour; who held the store may be the one that ended."""
-    monkeypatch.setattr(exchange, "RECONNECT", 0.5)
+    monkeypatch.setattr(rollcall, "RECONNECT", 0.5)
     master = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     client = distributed.TCPStore(
         "127.0.0.1", master.port, timeout=timedelta(seconds=600), wait_for_workers=False
@@ -382,13 +383,13 @@ def test_a_store_that_is_gone_is_not_waited_for(monkeypatch):
     group = object()
     known = ("gloo", distributed.PrefixStore("of the group", client))
     monkeypatch.setitem(distributed_c10d._world.pg_map, group, known)
-    copy = exchange._store_of(group)
+    copy = rollcall.store_of(group)
     assert copy is not None
-    assert copy.timeout == timedelta(seconds=exchange.ROLL_CALL)
+    assert copy.timeout == timedelta(seconds=rollcall.ROLL_CALL)
     assert client.timeout == timedelta(seconds=600)
     del master, copy
     start = time.monotonic()
-    assert exchange._store_of(group) is None
+    assert rollcall.store_of(group) is None
     assert time.monotonic() - start < 30
     assert client.timeout == timedelta(seconds=600)
 
@@ -405,7 +406,8 @@ def test_a_store_that_is_gone_is_not_waited_for(monkeypatch):
 )
 def test_a_rank_that_has_ended_is_not_called_late(late, torch_said, words):
     talk = object.__new__(exchange.Exchange)
-    talk._roll_call = lambda waited: late
+    talk._rounds = 1
+    talk._roll = SimpleNamespace(call=lambda *_, is_closed: rollcall.Absence(late))
     assert str(talk._missing("the close", RuntimeError(torch_said), 1.0)).startswith(words)
 
 

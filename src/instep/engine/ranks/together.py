@@ -248,12 +248,13 @@ class Together:
             return
         self._given_up += 1
         self.is_in_step = False
+        if error is not None:
+            reason = said_of(error)
         if self._is_inside:
             # The others wait in the middle of a forward or backward, and would take a message of
             # ours for a part of it; they find out when this process ends, or by their timeout.
+            self._exchange.note(reason)
             return
-        if error is not None:
-            reason = said_of(error)
         self._exchange.leave(reason)
 
     @contextlib.contextmanager
