@@ -139,7 +139,8 @@ def _require_one_path(stepper: Stepper, loop: Loop, path: PathLike, place: Path)
     together = loop.core.together
     if together is None:
         return
-    said = Said(Kind.BEGIN, f"{SAVING}{Path(path).absolute()}")
+    about = f"{SAVING}{Path(path).absolute()}"
+    said = Said(Kind.BEGIN, about, weights=together.weights_between())
     exchange = together._exchange  # noqa: SLF001 -- what a loop has heard last must stay as it is
     heard = exchange.round(said, "the checkpoint")
     elsewhere = [not one.about.startswith(SAVING) for one in heard]
@@ -152,6 +153,7 @@ def _require_one_path(stepper: Stepper, loop: Loop, path: PathLike, place: Path)
             fix="call stepper.save() on every rank, without `if rank == 0`.",
             more="checkpoint",
         )
+    together.drift.require_same(heard, "the checkpoint")
     given = [one.about.removeprefix(SAVING) for one in heard]
     if len(set(given)) == 1 or len(set(_talk(stepper, loop).gather(str(place)))) == 1:
         return

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from instep.engine.ranks.alike import Alike, require_alike
 from instep.engine.ranks.closing import Closing
+from instep.engine.ranks.drift import Drift
 from instep.engine.ranks.exchange import Exchange
 from instep.engine.ranks.gathering import Gathered, describe, linked, representations_of_all
 from instep.engine.ranks.headers import (
@@ -69,6 +70,8 @@ class Together:
         self._is_inside = False
         self.has_more = False
         """Whether this rank's loader has further batches, as it will say in the next round."""
+        self.has_ended = False
+        """Whether it has a loader, which has no more."""
         self.any_has_more = False
         """Whether any rank's has, as heard in the last one."""
         self.is_in_step = True
@@ -84,6 +87,7 @@ class Together:
         self.loops = 0
         """How many this rank has begun, also those that failed before all ranks had."""
         self.alike = Alike()
+        self.drift = Drift()
         self._lanes: list[Lane] = []
         self._closing = Closing(self)
 
@@ -123,9 +127,21 @@ class Together:
         """
         described = ", ".join(f"{size} for {name!r}" for name, size in sizes.items())
         about = f"loop {self.loops} in windows of {described}"
-        said = Said(Kind.BEGIN, about, has_more=self.has_more, deal=deal)
-        require_one_deal(self.round(said, "the start of a loop"))
+        said = Said(
+            Kind.BEGIN, about, has_more=self.has_more, deal=deal, weights=self.weights_between()
+        )
+        heard = self.round(said, "the start of a loop")
+        require_one_deal(heard)
+        self.drift.require_same(heard, "the start of a loop")
         return self.any_has_more
+
+    def weights_between(self) -> tuple[float, ...]:
+        """Return what this rank says of its weights outside of a close; nothing of shards."""
+        return () if self.shards is not None else self.drift.between(self._lanes)
+
+    def weights_at_close(self, lane: Lane) -> tuple[float, ...]:
+        """Return what this rank says of its weights at a close, before its update."""
+        return () if self.shards is not None else self.drift.at_close(lane, is_last=self.has_ended)
 
     def agree_on_next(self, name: str | None, touched: Sequence[str], *, is_over: bool) -> Turn:
         """Agree which optimizer closes next, where there are several.
