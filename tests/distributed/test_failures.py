@@ -324,9 +324,12 @@ def test_what_does_not_matter_may_change(two, kind, what):
 def deal(rank, world, how):
     """Rank 1 draws another order than the others."""
     shuffle = how != "in order"
-    loader = DataLoader(range(12), batch_size=1, shuffle=shuffle)
-    loader = instep.distributed.shard(loader, seed=rank if how == "seed" else 0)
-    if rank == 1 and how != "seed":
+    own = torch.Generator().manual_seed(rank) if how == "generator" else None
+    loader = DataLoader(range(12), batch_size=1, shuffle=shuffle, generator=own)
+    loader = instep.distributed.shard(loader, seed=rank if how == "seed" else None)
+    if how == "epoch":
+        loader.sampler.set_epoch(rank)
+    if rank == 1 and how in ("peek", "in order"):
         next(iter(loader))
     plain, model, stepper = build("ddp")
     seen = []
@@ -338,7 +341,7 @@ def deal(rank, world, how):
     return sorted(seen)
 
 
-@pytest.mark.parametrize("how", ["seed", "peek"])
+@pytest.mark.parametrize("how", ["seed", "peek", "generator", "epoch"])
 def test_parts_of_different_orders_are_refused(two, how):
     with pytest.raises(RankError) as caught:
         two.run(deal, how)

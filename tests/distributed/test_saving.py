@@ -228,16 +228,19 @@ class Numbered(torch.utils.data.Dataset):
         return index, torch.randn(5, generator=generator, dtype=torch.float64), index % 3
 
 
-def numbered(rank, world, path, stop, epochs):
+def numbered(rank, world, path, stop, epochs, how="seed"):
     """Train on a sharded loader, and return the numbers of the samples of each epoch."""
     model = spread(mlp(rank), "ddp") if world > 1 else mlp()
     stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    loader = torch.utils.data.DataLoader(Numbered(), batch_size=2, shuffle=True)
+    own = torch.Generator().manual_seed(3) if how != "seed" else None
+    loader = torch.utils.data.DataLoader(Numbered(), batch_size=2, shuffle=True, generator=own)
     loader = instep.distributed.shard(loader)
     seen = [[] for _ in range(epochs)]
     if Path(path).exists():
         stepper.load(path)
     for epoch in stepper.epochs(epochs):
+        if how == "epochs":
+            loader.sampler.set_epoch(epoch)
         for window in stepper.windows(loader, size=2):
             for index, x, y in window:
                 window.backward(mean_loss(model, x, y), items=len(y))
@@ -248,17 +251,31 @@ def numbered(rank, world, path, stop, epochs):
     return seen
 
 
+@pytest.mark.parametrize("how", ["seed", "generator", "epochs"])
 @pytest.mark.parametrize("stop", [0, 1, 2, 3])
-def test_another_number_of_ranks_goes_on_inside_an_epoch(two, three, tmp_path, stop):
+def test_another_number_of_ranks_goes_on_inside_an_epoch(two, three, tmp_path, stop, how):
     """2 ranks, then 3, then one process, then 2 again: every sample is in every epoch once."""
     path = str(tmp_path / "run")
-    parts = two.run(numbered, path, stop, 2)
+    parts = two.run(numbered, path, stop, 2, how)
     if stop < 2:
-        parts += three.run(numbered, path, stop + 1, 2)
-    parts.append(numbered(0, 1, path, 4 + (stop > 1), 2))
-    parts += two.run(numbered, path, None, 2)
+        parts += three.run(numbered, path, stop + 1, 2, how)
+    parts.append(numbered(0, 1, path, 4 + (stop > 1), 2, how))
+    parts += two.run(numbered, path, None, 2, how)
     for epoch in range(2):
         assert sorted(index for part in parts for index in part[epoch]) == list(range(23))
+
+
+@pytest.mark.parametrize("how", ["generator", "epochs"])
+@pytest.mark.parametrize("stop", [1, 2, 4])
+def test_orders_are_those_of_a_run_that_nobody_stopped(two, tmp_path, stop, how):
+    """In the middle of an epoch and after its end: an epoch has three windows."""
+    whole = two.run(numbered, str(tmp_path / "whole"), None, 3, how)
+    first = two.run(numbered, str(tmp_path / "run"), stop, 3, how)
+    second = two.run(numbered, str(tmp_path / "run"), None, 3, how)
+    for rank in range(2):
+        parts = zip(first[rank], second[rank], strict=True)
+        assert [one + other for one, other in parts] == whole[rank]
+    assert whole[0][0] != whole[0][1]
 
 
 def narrower(rank, world, path):

@@ -295,8 +295,9 @@ def require_one_deal(heard: Sequence[Said]) -> None:
             f"{ranks_that(other)} and rank {deals.index(first)} draw different orders from "
             "shard().",
             why="each takes its turns in its own order, so that samples come twice and others "
-            "never. Their seeds differ, or one has begun more epochs of its loader than the "
-            "other: to look at one batch begins one, too.",
+            "never. Their seeds differ (those of the loaders' own generators, where there is no "
+            "seed=), they were told different epochs, or one has begun more epochs of its loader "
+            "than the other: to look at one batch begins one, too.",
             fix="pass the same seed= on every rank, and iterate the loader as often on each; "
             "look at samples through another loader.",
             more="ranks",
