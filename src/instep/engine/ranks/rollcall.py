@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -64,7 +63,10 @@ class RollCall:
         is_closed: whether a connection was closed, so that a process has ended.
         """
         world = self._ranks.world
-        store = store_of(self._ranks.group)
+        holder = _holder_of(self._ranks.group)
+        # Of two, who is gone has taken the store along: to look for it would take seconds.
+        is_known = is_closed and world == 2 and any(holder) and not holder[self._ranks.rank]
+        store = None if is_known else store_of(self._ranks.group)
         if store is None:
             return Absence(self._without_store(is_closed=is_closed))
         here = f"{self._prefix}/here/{rounds}"
@@ -160,7 +162,6 @@ def store_of(group: Any) -> Any:
     try:
         store = _made_with(group)
         if hasattr(store, "clone"):
-            _require_reachable(_bare(store))
             # A copy connects anew, for as long as the original would wait: the group's timeout.
             usual = store.timeout
             store.set_timeout(timedelta(seconds=min(RECONNECT, ROLL_CALL)))
@@ -170,13 +171,6 @@ def store_of(group: Any) -> Any:
                 store.set_timeout(usual)
             store = copy
         store.set_timeout(timedelta(seconds=ROLL_CALL))
-    except (AttributeError, KeyError, OSError, RuntimeError, TypeError):
+    except (AttributeError, KeyError, RuntimeError, TypeError):
         return None
     return store
-
-
-def _require_reachable(store: Any) -> None:
-    """Raise at once if the process that held a store is gone; torch tries for seconds, and logs."""
-    host, port = getattr(store, "host", None), getattr(store, "port", None)
-    if host is not None and port is not None:
-        socket.create_connection((host, port), timeout=RECONNECT).close()
