@@ -48,7 +48,8 @@ class _Places:
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._guard = threading.Lock()
+        # A handler that saves may come while the same thread is in here.
+        self._guard = threading.RLock()
         self._known: WeakValueDictionary[Path, _Place] = WeakValueDictionary()
 
     def at(self, path: Path) -> _Place:
