@@ -116,6 +116,193 @@ def test_the_seed_chooses_the_order():
     assert one == same != other
 
 
+ALL = range(20)
+
+
+def seeded(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def of_all(make, *, world=3, epochs=3, **options):
+    """What all ranks draw, in the order of their turns, epoch by epoch."""
+    loaders = []
+    for rank in range(world):
+        torch.manual_seed(rank)
+        loaders.append(shard(make(), rank=rank, world=world, **options))
+    found = []
+    for _ in range(epochs):
+        turns = itertools.zip_longest(*(flat(drawn(loader)) for loader in loaders))
+        found.append([x for turn in turns for x in turn if x is not None])
+    return found
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda seed: DataLoader(range(20), 2, shuffle=True, generator=seeded(seed)),
+        lambda seed: DataLoader(
+            range(20), 2, sampler=RandomSampler(range(20), generator=seeded(seed))
+        ),
+        lambda seed: DataLoader(
+            range(20), 2, sampler=WeightedRandomSampler([1.0] * 20, 20, generator=seeded(seed))
+        ),
+    ],
+    ids=["shuffle", "random", "weighted"],
+)
+def test_orders_are_those_of_the_loaders_own_generator(make):
+    """The same as in one process that has the loader as it is, in every epoch."""
+    alone = make(7)
+    expected = [flat(drawn(alone)) for _ in range(3)]
+    assert of_all(lambda: make(7)) == expected
+    assert expected[0] != expected[1] != expected[2]
+    assert of_all(lambda: make(8)) != expected
+    # A seed that is given decides.
+    assert of_all(lambda: make(7), seed=5) == of_all(lambda: make(8), seed=5) != expected
+
+
+class Idle(Odd):
+    """A sampler that has a generator, and draws from others."""
+
+    def __init__(self):
+        self.generator = seeded(3)
+
+
+@pytest.mark.parametrize("make", [Idle, lambda: BatchSampler(Idle(), 1, drop_last=False)])
+def test_samplers_that_leave_their_generator_alone_have_a_new_order_each_time(make):
+    def loader():
+        made = make()
+        if isinstance(made, BatchSampler):
+            return DataLoader(range(9), batch_sampler=made)
+        return DataLoader(range(9), 2, sampler=made)
+
+    found = of_all(loader)
+    assert all(sorted(epoch) == list(range(9)) for epoch in found)
+    assert found[0] != found[1] != found[2] != found[0]
+
+
+class ByEpoch(Sampler):
+    """A sampler whose order depends on the epoch that it was told, as DistributedSampler's does."""
+
+    def __init__(self):
+        self.epoch = 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        order = torch.randperm(12, generator=seeded(self.epoch))
+        return iter(order.tolist())
+
+    def __len__(self):
+        return 12
+
+
+class Batches(ByEpoch):
+    """The same, for batches."""
+
+    def __iter__(self):
+        return iter([[number] for number in super().__iter__()])
+
+
+KINDS = {
+    "shuffle": lambda: DataLoader(range(12), 2, shuffle=True),
+    "generator": lambda: DataLoader(range(12), 2, shuffle=True, generator=seeded(4)),
+    "sampler": lambda: DataLoader(range(12), 2, sampler=ByEpoch()),
+    "batches": lambda: DataLoader(range(12), batch_sampler=Batches()),
+    "inside": lambda: DataLoader(range(12), batch_sampler=BatchSampler(ByEpoch(), 2, False)),
+}
+
+
+def told(loader, epoch):
+    dealer = loader.sampler if hasattr(loader.sampler, "set_epoch") else loader.batch_sampler
+    dealer.set_epoch(epoch)
+    return loader
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_epoch_that_is_told_has_its_order(kind):
+    def epoch(number, *, seed=None, before=0):
+        parts = []
+        for rank in range(3):
+            torch.manual_seed(rank)
+            loader = shard(KINDS[kind](), rank=rank, world=3, seed=seed)
+            for _ in range(before):
+                drawn(loader)
+            parts.append(flat(drawn(told(loader, number))))
+        return parts
+
+    first, second = epoch(0), epoch(1)
+    assert sorted(flat(first)) == sorted(flat(second)) == list(range(12))
+    assert first != second
+    # Whatever was drawn before.
+    assert epoch(1, before=2) == second
+    if kind in ("shuffle", "generator"):
+        assert epoch(1, seed=9) != second
+        # Seeds and epochs do not make up for each other.
+        assert epoch(1, seed=8) != epoch(0, seed=9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_saved_position_finds_the_epoch_that_was_told(kind):
+    def make():
+        return shard(KINDS[kind](), rank=1, world=2)
+
+    loader = make()
+    drawn(told(loader, 0))
+    feed = Feed(told(loader, 3))
+    done = feed.take().tolist()
+    feed.finish()
+    position = feed.position()
+    rest = [feed.take().tolist() for _ in range(2)]
+    # Nobody has told the new loader, or something else.
+    for again in (make(), told(make(), 0), told(make(), 3)):
+        resumed = Feed(again, position)
+        assert [resumed.take().tolist() for _ in range(2)] == rest
+    assert done not in rest
+    # The epoch after it, from the generators that it has left.
+    following = [batch.tolist() for batch in told(loader, 4)]
+    fresh = Feed(told(make(), 4), generators=feed.generators_now())
+    assert [fresh.take().tolist() for _ in range(2)] == following[:2]
+
+
+@pytest.mark.parametrize("kind", ["shuffle", "generator"])
+def test_an_epoch_that_nobody_has_told_follows_the_one_before(kind):
+    def make():
+        return shard(KINDS[kind](), rank=1, world=2)
+
+    loader = told(make(), 2)
+    first = drawn(loader)
+    feed = Feed(loader)
+    found = [feed.take().tolist()]
+    feed.finish()
+    position = feed.position()
+    found += [feed.take().tolist() for _ in range(2)]
+    assert found != first
+    again = Feed(make(), position)
+    assert [again.take().tolist() for _ in range(2)] == found[1:]
+
+
+class Epochs(IterableDataset):
+    def __init__(self):
+        self.epoch = 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        return iter(range(10 * self.epoch, 10 * self.epoch + 4))
+
+
+def test_streams_and_iterables_are_told_the_epoch():
+    loader = shard(DataLoader(Epochs(), 1), rank=1, world=2)
+    loader.dataset.set_epoch(2)
+    assert flat(drawn(loader)) == [21, 23]
+    items = shard(Epochs(), rank=0, world=2)
+    items.set_epoch(1)
+    assert list(items) == [10, 12]
+    shard([1, 2], rank=0, world=2).set_epoch(5)  # nobody to tell
+
+
 def test_samples_with_replacement_are_dealt_like_others():
     weights = [0.0, 1.0, 1.0]
     loaders = [

@@ -7,6 +7,7 @@ number. Windows need no such thing: ranks may have different numbers of batches 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import random
 import sys
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 def shard(
     loader: Iterable[Any],
     *,
-    seed: int = 0,
+    seed: int | None = None,
     rank: int | None = None,
     world: int | None = None,
     group: ProcessGroup | None = None,
@@ -41,10 +42,15 @@ def shard(
 
     For a `DataLoader` a new one with the same dataset, batch size, workers and collation; ranks
     take turns sample by sample, or batch by batch where it has a batch sampler of its own. Shuffled
-    orders are the same on all ranks, from `seed`, and new in every epoch. Of an `IterableDataset`
-    and of any other iterable, each rank draws everything and keeps its own: it has to come in the
-    same order everywhere.
+    orders are the same on all ranks, and new in every epoch. Of an `IterableDataset` and of any
+    other iterable, each rank draws everything and keeps its own: it has to come in the same order
+    everywhere.
 
+    `sampler.set_epoch(epoch)` (of `batch_sampler`, where batches are dealt out) makes the order one
+    of seed and epoch, as that of `DistributedSampler` does; a sampler of yours that has it is told.
+
+    seed: what orders are drawn from. None: the generator that the loader was given, seeded alike on
+        every rank, whose orders are then those of the loader itself; or 0, where it has none.
     rank, world: this rank and how many there are, if not those of the process group.
 
     >>> import torch
@@ -97,72 +103,131 @@ _Turn = tuple[int, int]
 
 
 class _Dealt:
-    """What deals out samples to ranks: this rank's turn."""
+    """What deals out samples to ranks: this rank's turn, and the epoch if it was told."""
 
     _turn: _Turn
+    _inner: Any
+    epoch: int | None = None
+    """The last one that `set_epoch` has told."""
+    is_told = False
+    """Whether the next order is that of this epoch."""
 
     @property
     def instep_dealt_to(self) -> int:
         """How many ranks take turns; looked for wherever a loader may have it."""
         return self._turn[1]
 
+    def set_epoch(self, epoch: int) -> None:
+        """Tell the epoch that is iterated next, also to what is dealt out, if that has this."""
+        self.epoch, self.is_told = int(epoch), True
+        for place in (self._inner, getattr(self._inner, "sampler", None)):
+            tell = getattr(place, "set_epoch", None)
+            if callable(tell):
+                tell(epoch)
+
+    def come_back(self, epoch: int | None, *, is_told: bool) -> None:
+        """Be told what a saved run was, whatever was told since."""
+        if epoch is not None:
+            self.set_epoch(epoch)
+        self.is_told = is_told
+
+    def settle(self) -> None:
+        """Be ready for the epoch that was told; what was put back before it does not count."""
+
 
 class _Turns(_Dealt, Sampler[Any]):
     """Every so many of what another sampler yields, in an order that all ranks agree on."""
 
-    def __init__(self, sampler: Iterable[Any], turn: _Turn, seed: int) -> None:
-        self._sampler, self._turn = sampler, turn
+    def __init__(self, sampler: Iterable[Any], turn: _Turn, seed: int | None) -> None:
+        self._inner, self._turn = sampler, turn
+        own = _generator_of(sampler) if seed is None else None
+        self._follows = own is not None
+        """Whether the loader's own generator decides, as it would without us."""
+        self._seed = own.initial_seed() if own is not None else (seed or 0)
         # Where a saved position looks for what a new epoch depends on.
-        self.generator = torch.Generator().manual_seed(seed)
+        self.generator = own or torch.Generator().manual_seed(self._seed)
         self.begins_at = 0
         """How much of the next epoch is done already, by all ranks together."""
         self.is_shuffled = type(getattr(sampler, "sampler", sampler)) is not SequentialSampler
         """Whether an epoch's order depends on the generator."""
 
+    def settle(self) -> None:
+        """Seed the generator for the epoch that was told."""
+        if self.is_told:
+            self.generator.manual_seed(_mixed(self._seed, self.epoch))
+
     def __iter__(self) -> Iterator[Any]:
+        # Once more: a loader has drawn a seed for its workers, maybe from the same generator.
+        self.settle()
+        self.is_told = False
         rank, world = self._turn
         first, self.begins_at = self.begins_at + rank, 0
-        epoch = int(torch.randint(2**62, (), generator=self.generator))
-        if type(self._sampler) is SequentialSampler:
-            yield from range(first, len(self._sampler), world)
+        if type(self._inner) is SequentialSampler:
+            yield from range(first, len(self._inner), world)
             return
-        with _drawing_from(epoch, self._sampler):
-            drawn = list(self._sampler)
-        yield from drawn[first::world]
+        yield from self._order()[first::world]
+
+    def _order(self) -> list[Any]:
+        """Draw the order of an epoch; the generator is another afterwards."""
+        if not self._follows:
+            epoch = int(torch.randint(2**62, (), generator=self.generator))
+            with _drawing_from(epoch, self._inner):
+                return list(self._inner)
+        before = self.generator.get_state()
+        # What a sampler draws elsewhere has to be the same on all ranks, too.
+        with _drawing_from(_mixed(bytes(before.tolist())), self._inner, but=self.generator):
+            drawn = list(self._inner)
+        if torch.equal(self.generator.get_state(), before):
+            torch.randint(2, (), generator=self.generator)
+        return drawn
 
     def __len__(self) -> int:
-        return _length(self._sampler, self._turn)
+        return _length(self._inner, self._turn)
 
 
 class _Stream(_Dealt, IterableDataset[Any]):
     """Every so many of what a dataset yields; its workers share it as they did before."""
 
     def __init__(self, dataset: IterableDataset[Any], turn: _Turn) -> None:
-        self._dataset, self._turn = dataset, turn
+        self._inner, self._turn = dataset, turn
 
     def __iter__(self) -> Iterator[Any]:
         rank, world = self._turn
-        return itertools.islice(self._dataset, rank, None, world)
+        return itertools.islice(self._inner, rank, None, world)
 
     def __len__(self) -> int:
-        return _length(self._dataset, self._turn)
+        return _length(self._inner, self._turn)
 
 
 class _Every(_Dealt):
     """Every so many of what an iterable yields."""
 
     def __init__(self, items: Iterable[Any], turn: _Turn) -> None:
-        self._items, self._turn = items, turn
+        self._inner, self._turn = items, turn
         self.begins_at = 0
         """How much of the next epoch is done already, by all ranks together."""
 
     def __iter__(self) -> Iterator[Any]:
         rank, world = self._turn
         first, self.begins_at = self.begins_at + rank, 0
-        return itertools.islice(self._items, first, None, world)
+        return itertools.islice(self._inner, first, None, world)
 
     def __len__(self) -> int:
-        return _length(self._items, self._turn)
+        return _length(self._inner, self._turn)
+
+
+def _generator_of(sampler: object) -> torch.Generator | None:
+    """Return the generator that a sampler was given, or the one that it makes batches of."""
+    for place in (sampler, getattr(sampler, "sampler", None)):
+        generator = getattr(place, "generator", None)
+        if isinstance(generator, torch.Generator):
+            return generator
+    return None
+
+
+def _mixed(*parts: object) -> int:
+    """Return a seed of these: neighbours have nothing in common."""
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:7], "little")
 
 
 def _length(items: Iterable[Any], turn: _Turn) -> int:
@@ -173,12 +238,16 @@ def _length(items: Iterable[Any], turn: _Turn) -> int:
 
 
 @contextlib.contextmanager
-def _drawing_from(seed: int, sampler: object) -> Iterator[None]:
-    """Let a sampler draw the same numbers on every rank; all generators are as before then."""
+def _drawing_from(seed: int, sampler: object, but: torch.Generator | None = None) -> Iterator[None]:
+    """Let a sampler draw the same numbers on every rank; all generators are as before then.
+
+    but: one that is the same everywhere by itself, and goes on.
+    """
     before = rng.full_state()
     places = (sampler, getattr(sampler, "sampler", None))
     found = [getattr(place, "generator", None) for place in places]
-    own = [(g, g.get_state()) for g in found if isinstance(g, torch.Generator)]
+    generators = [g for g in found if isinstance(g, torch.Generator) and g is not but]
+    own = [(g, g.get_state()) for g in generators]
     try:
         torch.default_generator.manual_seed(seed)
         random.seed(seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import nullcontext
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from torch.distributed import distributed_c10d
 from torch.utils.data import DataLoader
 
 import instep
-from instep.engine.ranks import exchange
+from instep.engine.ranks import exchange, rollcall
 from instep.errors import InstepError
 from tests.distributed.crew import RankError
 from tests.distributed.kit import dealt, spread, told, values
@@ -37,21 +38,32 @@ def stumble(how):
         raise ZeroDivisionError(f"a mistake in {how}")
 
 
-def broken(data, how):
-    for index, batch in enumerate(data):
-        if index == {"first draw": 0, "loader": 1}.get(how):
+class Broken:
+    """A loader that raises, here or there."""
+
+    def __init__(self, data, how):
+        self.data, self.how = data, how
+
+    def __iter__(self):
+        if self.how == "iter":
             raise OSError("no such disk\nat all")
-        yield batch
+        return self.batches()
+
+    def batches(self):
+        for index, batch in enumerate(self.data):
+            if index == {"first draw": 0, "loader": 1, "ahead": 2}.get(self.how):
+                raise OSError("no such disk\nat all")
+            yield batch
 
 
-def fail_once(rank, world, kind, how):
+def fail_once(rank, world, kind, how, sync="window"):
     """Rank 1 fails in its first window, and everybody goes on with a second loop."""
-    plain, model, stepper = build(kind)
+    plain, model, stepper = build(kind, sync=sync)
     data = dealt(SIZES)[rank]
     text = ""
     is_wrong = rank == 1
     try:
-        windows = stepper.windows(broken(data, how) if is_wrong else data, size=2)
+        windows = stepper.windows(Broken(data, how) if is_wrong else data, size=2)
         with windows if how == "with" else nullcontext():
             for window in windows:
                 for index, (x, y) in enumerate(window):
@@ -74,6 +86,8 @@ def fail_once(rank, world, kind, how):
 
 
 FAILURES = {
+    "iter": "rank 1: OSError: no such disk. A window",
+    "ahead": "rank 1: OSError: no such disk. A window",
     "loader": "rank 1: OSError: no such disk. A window",
     "first draw": "rank 1: OSError: no such disk. A window",
     "body": "it left a window, by a break or an error, near test_failures.py:",
@@ -101,6 +115,72 @@ def test_all_ranks_raise_and_can_go_on(three, kind, how):
         assert updates == found[0][2]
 
 
+@pytest.mark.parametrize("how", ["iter", "first draw", "loader", "ahead"])
+def test_a_loader_that_fails_where_every_backward_needs_all_ranks(two, how):
+    start = time.monotonic()
+    found = two.run(fail_once, "fsdp", how, "micro-batch")
+    assert found[1][0] == "OSError: no such disk\nat all"
+    assert found[0][0].startswith("WindowError: rank 1 gave up")
+    assert FAILURES[how] in found[0][0]
+    assert found[0][1:] == found[1][1:]
+    assert time.monotonic() - start < 30
+
+
+def fail_again(rank, world, how):
+    """Whatever went wrong in a loop before, a loader that fails in the next one is told of."""
+    plain, model, stepper = build("ddp")
+    data = dealt(SIZES)[rank]
+    said = []
+    for turn in range(3):
+        is_wrong = rank == 1 and turn < 2
+        try:
+            for window in stepper.windows(Broken(data, how) if is_wrong else data, size=2):
+                for x, y in window:
+                    window.backward(mean_loss(model, x, y), items=len(y))
+                    if how == "ahead" and turn == 1:
+                        window.discard()
+                        break
+        except (InstepError, OSError) as error:
+            said.append(str(error).splitlines()[0])
+    return said, values(plain)
+
+
+@pytest.mark.parametrize("how", ["iter", "first draw", "loader", "ahead"])
+def test_a_loader_that_fails_again(two, how):
+    found = two.run(fail_again, how)
+    assert found[0][1] == found[1][1]
+    assert found[1][0] == ["no such disk"] * 2
+    assert all(said.startswith("rank 1 gave up") for said in found[0][0])
+    assert len(found[0][0]) == 2
+
+
+def fail_in_batches(rank, world, how):
+    """A loop in function style, of which the loader fails on one rank."""
+    plain, model, stepper = build("ddp")
+    data = dealt(SIZES)[rank]
+    said = ""
+    try:
+        for x, y in stepper.batches(Broken(data, how if rank == 1 else "")):
+            stepper.step((x, y), lambda b: (mean_loss(model, *b), len(b[1])), split=2)
+    except (InstepError, OSError) as error:
+        said = str(error)
+    before = values(plain)
+    for x, y in stepper.batches(data):
+        stepper.step((x, y), lambda b: (mean_loss(model, *b), len(b[1])), split=2)
+    return said, before, values(plain)
+
+
+@pytest.mark.parametrize("how", ["iter", "first draw", "loader"])
+def test_a_loader_that_fails_in_function_style(two, how):
+    start = time.monotonic()
+    found = two.run(fail_in_batches, how)
+    assert found[1][0].startswith("no such disk")
+    assert found[0][0].startswith("rank 1 gave up")
+    assert "rank 1: OSError: no such disk" in found[0][0]
+    assert found[0][1:] == found[1][1:]
+    assert time.monotonic() - start < 30
+
+
 def everybody_discards(rank, world, kind):
     plain, model, stepper = build(kind)
     start = values(plain)
@@ -116,7 +196,7 @@ def everybody_discards(rank, world, kind):
 
 
 def one_discards(rank, world):
-    exchange.ROLL_CALL = 1.0
+    rollcall.ROLL_CALL = 1.0
     plain, model, stepper = build("ddp")
     for window in stepper.windows(dealt(SIZES)[rank], size=2):
         for x, y in window:
@@ -244,9 +324,12 @@ def test_what_does_not_matter_may_change(two, kind, what):
 def deal(rank, world, how):
     """Rank 1 draws another order than the others."""
     shuffle = how != "in order"
-    loader = DataLoader(range(12), batch_size=1, shuffle=shuffle)
-    loader = instep.distributed.shard(loader, seed=rank if how == "seed" else 0)
-    if rank == 1 and how != "seed":
+    own = torch.Generator().manual_seed(rank) if how == "generator" else None
+    loader = DataLoader(range(12), batch_size=1, shuffle=shuffle, generator=own)
+    loader = instep.distributed.shard(loader, seed=rank if how == "seed" else None)
+    if how == "epoch":
+        loader.sampler.set_epoch(rank)
+    if rank == 1 and how in ("peek", "in order"):
         next(iter(loader))
     plain, model, stepper = build("ddp")
     seen = []
@@ -258,7 +341,7 @@ def deal(rank, world, how):
     return sorted(seen)
 
 
-@pytest.mark.parametrize("how", ["seed", "peek"])
+@pytest.mark.parametrize("how", ["seed", "peek", "generator", "epoch"])
 def test_parts_of_different_orders_are_refused(two, how):
     with pytest.raises(RankError) as caught:
         two.run(deal, how)
@@ -272,7 +355,7 @@ def test_an_order_without_chance_may_be_looked_at(two):
 
 
 def hang(rank, world):
-    exchange.ROLL_CALL = 2.0
+    rollcall.ROLL_CALL = 2.0
     plain, model, stepper = build("ddp")
     x, y = dealt(SIZES)[rank][0]
     if rank == 1:
@@ -295,7 +378,7 @@ def test_a_rank_that_hangs_is_named(three, monkeypatch):
 
 def test_a_store_that_is_gone_is_not_waited_for(monkeypatch):
     """The group may wait half an hour; who held the store may be the one that ended."""
-    monkeypatch.setattr(exchange, "RECONNECT", 0.5)
+    monkeypatch.setattr(rollcall, "RECONNECT", 0.5)
     master = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     client = distributed.TCPStore(
         "127.0.0.1", master.port, timeout=timedelta(seconds=600), wait_for_workers=False
@@ -303,13 +386,13 @@ def test_a_store_that_is_gone_is_not_waited_for(monkeypatch):
     group = object()
     known = ("gloo", distributed.PrefixStore("of the group", client))
     monkeypatch.setitem(distributed_c10d._world.pg_map, group, known)
-    copy = exchange._store_of(group)
+    copy = rollcall.store_of(group)
     assert copy is not None
-    assert copy.timeout == timedelta(seconds=exchange.ROLL_CALL)
+    assert copy.timeout == timedelta(seconds=rollcall.ROLL_CALL)
     assert client.timeout == timedelta(seconds=600)
     del master, copy
     start = time.monotonic()
-    assert exchange._store_of(group) is None
+    assert rollcall.store_of(group) is None
     assert time.monotonic() - start < 30
     assert client.timeout == timedelta(seconds=600)
 
@@ -326,7 +409,8 @@ def test_a_store_that_is_gone_is_not_waited_for(monkeypatch):
 )
 def test_a_rank_that_has_ended_is_not_called_late(late, torch_said, words):
     talk = object.__new__(exchange.Exchange)
-    talk._roll_call = lambda waited: late
+    talk._rounds = 1
+    talk._roll = SimpleNamespace(call=lambda *_, is_closed: rollcall.Absence(late))
     assert str(talk._missing("the close", RuntimeError(torch_said), 1.0)).startswith(words)
 
 

@@ -12,6 +12,7 @@ from torch import nn
 
 import instep
 from instep.checkpoint import folders
+from instep.engine.ranks.headers import is_agreed
 from instep.errors import CheckpointError, StateError, WindowError
 from tests.distributed.crew import RankError
 from tests.distributed.kit import dealt, spread, values
@@ -227,16 +228,19 @@ class Numbered(torch.utils.data.Dataset):
         return index, torch.randn(5, generator=generator, dtype=torch.float64), index % 3
 
 
-def numbered(rank, world, path, stop, epochs):
+def numbered(rank, world, path, stop, epochs, how="seed"):
     """Train on a sharded loader, and return the numbers of the samples of each epoch."""
     model = spread(mlp(rank), "ddp") if world > 1 else mlp()
     stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    loader = torch.utils.data.DataLoader(Numbered(), batch_size=2, shuffle=True)
+    own = torch.Generator().manual_seed(3) if how != "seed" else None
+    loader = torch.utils.data.DataLoader(Numbered(), batch_size=2, shuffle=True, generator=own)
     loader = instep.distributed.shard(loader)
     seen = [[] for _ in range(epochs)]
     if Path(path).exists():
         stepper.load(path)
     for epoch in stepper.epochs(epochs):
+        if how == "epochs":
+            loader.sampler.set_epoch(epoch)
         for window in stepper.windows(loader, size=2):
             for index, x, y in window:
                 window.backward(mean_loss(model, x, y), items=len(y))
@@ -247,17 +251,31 @@ def numbered(rank, world, path, stop, epochs):
     return seen
 
 
+@pytest.mark.parametrize("how", ["seed", "generator", "epochs"])
 @pytest.mark.parametrize("stop", [0, 1, 2, 3])
-def test_another_number_of_ranks_goes_on_inside_an_epoch(two, three, tmp_path, stop):
+def test_another_number_of_ranks_goes_on_inside_an_epoch(two, three, tmp_path, stop, how):
     """2 ranks, then 3, then one process, then 2 again: every sample is in every epoch once."""
     path = str(tmp_path / "run")
-    parts = two.run(numbered, path, stop, 2)
+    parts = two.run(numbered, path, stop, 2, how)
     if stop < 2:
-        parts += three.run(numbered, path, stop + 1, 2)
-    parts.append(numbered(0, 1, path, 4 + (stop > 1), 2))
-    parts += two.run(numbered, path, None, 2)
+        parts += three.run(numbered, path, stop + 1, 2, how)
+    parts.append(numbered(0, 1, path, 4 + (stop > 1), 2, how))
+    parts += two.run(numbered, path, None, 2, how)
     for epoch in range(2):
         assert sorted(index for part in parts for index in part[epoch]) == list(range(23))
+
+
+@pytest.mark.parametrize("how", ["generator", "epochs"])
+@pytest.mark.parametrize("stop", [1, 2, 4])
+def test_orders_are_those_of_a_run_that_nobody_stopped(two, tmp_path, stop, how):
+    """In the middle of an epoch and after its end: an epoch has three windows."""
+    whole = two.run(numbered, str(tmp_path / "whole"), None, 3, how)
+    first = two.run(numbered, str(tmp_path / "run"), stop, 3, how)
+    second = two.run(numbered, str(tmp_path / "run"), None, 3, how)
+    for rank in range(2):
+        parts = zip(first[rank], second[rank], strict=True)
+        assert [one + other for one, other in parts] == whole[rank]
+    assert whole[0][0] != whole[0][1]
 
 
 def narrower(rank, world, path):
@@ -495,6 +513,81 @@ def test_extra_that_cannot_be_saved_on_one_rank_is_an_error_on_all(two, tmp_path
     assert "the checkpoint failed on rank 1" in first
     assert "failed on" not in second
     assert list(tmp_path.iterdir()) == []
+
+
+def save_in_vain(rank, world, path, how):
+    """A save in an open window, that fails on rank 1; all ranks have the error."""
+    import resource
+
+    job = Job(rank, world, "ddp")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    on_excess = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    told, left = [], job.stepper._together._exchange.leave
+    job.stepper._together._exchange.leave = lambda reason: (told.append(reason), left(reason))
+    x, y = job.data[0]
+    raised = None
+    try:
+        with job.stepper.window() as window:
+            window.backward(job.loss(x, y), items=counted(y))
+            if how == "tensors" and rank == 1:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+            extra = object() if how == "extra" and rank == 1 else None
+            where = f"{path}/{rank}" if how == "paths" else path
+            job.stepper.save(where, extra=extra)
+    except CheckpointError as error:
+        raised = error
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, on_excess)
+    job.epoch()
+    return is_agreed(raised), told, job.found()[0]
+
+
+@pytest.mark.parametrize("how", ["extra", "tensors", "paths"])
+def test_a_save_that_fails_in_a_window_is_known_to_all(two, tmp_path, how):
+    """Nobody says what all ranks know: a word that nobody waits for is taken for another's."""
+    first, second = two.run(save_in_vain, str(tmp_path / "run"), how)
+    assert first[:2] == second[:2] == (True, [])
+    assert first[2] == second[2]
+
+
+def wait_on_one(rank, world, path):
+    """What was written in the background fails where somebody waits for it: on one rank here."""
+    from instep.checkpoint import files
+
+    job = Job(rank, world, "ddp")
+    job.stepper.save(path, wait=False).wait()
+    write = files.write
+
+    def full(place, parts, *, updates):
+        with files.disk.explained(place):
+            raise OSError(28, "No space left on device")
+
+    files.write = full
+    x, y = job.data[0]
+    said = ""
+    try:
+        with job.stepper.window() as window:
+            window.backward(job.loss(x, y), items=counted(y))
+            writing = job.stepper.save(path, wait=False)
+            if rank == 1:
+                writing.wait()
+    except (CheckpointError, instep.errors.WindowError) as error:
+        said = error.what
+    finally:
+        files.write = write
+        while not writing.is_done:
+            pass
+        job.stepper._desk.writing = None
+    job.epoch()
+    return said, job.found()[0]
+
+
+def test_a_failure_that_one_rank_has_waited_for_is_told_to_the_others(two, tmp_path):
+    first, second = two.run(wait_on_one, str(tmp_path / "run"))
+    assert first[0].startswith("rank 1 gave up")
+    assert "the disk is full" in second[0]
+    assert first[1] == second[1]
 
 
 # -- autosave ------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ said = st.builds(
     is_over=st.booleans(),
     touched=st.lists(st.text(max_size=5), max_size=3).map(tuple),
     print_of=st.integers(0, 2**32),
+    weights=st.lists(floats, max_size=2).map(tuple),
     alike=st.text("0123456789abcdef", max_size=40),
     micro_batches=st.integers(0, 10**6),
     scale=st.floats(1e-30, 1e30),

@@ -4,6 +4,7 @@
 |---|---|
 | `envelope` | the head of a file: what it is, how long, and its checksum   (standard library) |
 | `disk` | files that appear whole or not at all, and the previous one   (standard library) |
+| `locks` | one writer at a time at a path, of threads and of processes   (standard library) |
 | `plain` | what may be in a checkpoint, so that reading one runs nothing |
 | `files` | one file: `torch.save` in an envelope |
 | `background` | writing while training goes on |

@@ -11,6 +11,9 @@ process or the machine stops, a whole checkpoint is found under one of the two n
 | renaming the new one to `run.ckpt` | **new** | the one before |
 | renaming `run.ckpt.outgoing` to `run.ckpt.previous` | new | **last** |
 
+Who writes at the same path meanwhile waits for its turn (`locks`); where nothing can be locked, the
+names still change in this order, and one of the writers is the last.
+
 Where the file system has no hard links, the last one is renamed to `run.ckpt.previous` first, and
 for an instant there is nothing else.
 """
@@ -21,18 +24,15 @@ import contextlib
 import errno
 import os
 import secrets
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from instep.checkpoint import locks
 from instep.checkpoint.envelope import EnvelopeError, Sealing, read_head
 from instep.errors import CheckpointError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-if sys.platform != "win32":  # locks of another kind there: what a killed writer left stays
-    import fcntl
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -89,18 +89,30 @@ def write_whole(path: Path, write: Callable[[Sealing], None], *, updates: int) -
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.writing")
-        try:
-            with temporary.open("xb") as file:
-                _lock(file)
-                sealing = Sealing(file)
-                write(sealing)
-                sealing.seal(updates=updates)
-                file.flush()
-                os.fsync(file.fileno())
-            _put_in_place(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        _remove_left_over(path)
+        with locks.one_thread(path):
+            try:
+                with _opened(temporary, path) as file:
+                    sealing = Sealing(file)
+                    write(sealing)
+                    sealing.seal(updates=updates)
+                    file.flush()
+                    os.fsync(file.fileno())
+                    if os.name != "posix":  # pragma: no cover -- what is open has no other name
+                        file.close()
+                    # Open until it has its name: nobody takes it for what a killed writer left.
+                    with locks.one_process(path):
+                        _put_in_place(temporary, path)
+                        _remove_left_over(path)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+
+def _opened(temporary: Path, path: Path) -> BinaryIO:
+    """Make a file to be written; others see it only when it is marked as that."""
+    with locks.one_process(path):
+        file = temporary.open("xb")
+        locks.mark(file)
+        return file
 
 
 def _put_in_place(new: Path, path: Path) -> None:
@@ -110,12 +122,15 @@ def _put_in_place(new: Path, path: Path) -> None:
     if has_head(path):
         try:
             outgoing.hardlink_to(path)
+        except FileExistsError:
+            pass  # another writer, where there are no locks, has just done the same
         except OSError:
-            path.replace(previous)
+            with contextlib.suppress(FileNotFoundError):
+                path.replace(previous)
     try:
         new.replace(path)
         sync_folder(path.parent)
-        if outgoing.exists():
+        with contextlib.suppress(FileNotFoundError):
             outgoing.replace(previous)
             sync_folder(path.parent)
     finally:
@@ -147,22 +162,10 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _lock(file: BinaryIO) -> None:
-    """Mark a file as being written: a lock goes with its process, however that ends."""
-    if sys.platform != "win32":
-        with contextlib.suppress(OSError):  # file systems without locks: nothing is removed there
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
 def _remove_left_over(path: Path) -> None:
     """Remove what writers of this checkpoint left that were killed."""
-    if sys.platform == "win32":
-        return
     for other in path.parent.glob(f"{_escaped(path.name)}.*.writing"):
-        # Somebody else may be faster, or still be writing.
-        with contextlib.suppress(OSError), other.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            other.unlink()
+        locks.remove_unless_marked(other)
 
 
 def _escaped(name: str) -> str:
@@ -177,15 +180,20 @@ def explained(path: Path) -> Iterator[None]:
     except CheckpointError:
         raise
     except OSError as error:
-        full = error.errno in FULL
-        text = error.strerror or str(error)
-        raise CheckpointError(
-            f"{path} could not be written: {'the disk is full' if full else text.lower()}.",
-            why=f"{text} ({errno.errorcode.get(error.errno or 0, 'OSError')}). What was written of "
-            "it is removed; the checkpoint that was there is as it was.",
-            fix="free some space, or save somewhere else. There must be room for one more "
-            "checkpoint than the two that are kept."
-            if full
-            else "make the folder writable, or save somewhere else.",
-            more="checkpoint",
-        ) from error
+        raise explanation(path, error) from error
+
+
+def explanation(path: Path, error: OSError) -> CheckpointError:
+    """Return the error that says what one of the disk means."""
+    full = error.errno in FULL
+    text = error.strerror or str(error)
+    return CheckpointError(
+        f"{path} could not be written: {'the disk is full' if full else text.lower()}.",
+        why=f"{text} ({errno.errorcode.get(error.errno or 0, 'OSError')}). What was written of "
+        "it is removed; the checkpoint that was there is as it was.",
+        fix="free some space, or save somewhere else. There must be room for one more "
+        "checkpoint than the two that are kept."
+        if full
+        else "make the folder writable, or save somewhere else.",
+        more="checkpoint",
+    )

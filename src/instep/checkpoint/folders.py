@@ -2,21 +2,24 @@
 
     run/00000007-update-400/        the last one
         manifest.ckpt               written when all the rest is there: without it there is nothing
+        writing                     as long as somebody writes here
         rank-0.ckpt, rank-1.ckpt    what is each rank's own, and the checksums of what it wrote
         .metadata, __0_0.distcp …   tensors, by torch.distributed.checkpoint
     run/00000006-update-300/        the one before
 
-All ranks write, read and fail together.
+All ranks write, read and fail together. Whoever saves into the same folder meanwhile, from another
+thread or job, takes the next number, and leaves alone what is still being written.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from instep.checkpoint import disk, files
+from instep.checkpoint import disk, files, locks
 from instep.checkpoint.envelope import EnvelopeError
 from instep.checkpoint.files import SAID
 from instep.checkpoint.trees import join, split
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     Destination = Callable[[str, Any, Any], Tensor]
 
 MANIFEST = "manifest.ckpt"
+WRITING = "writing"
 KEPT = 2
 _ANEW = "there is no finished one before it, either. Move the folder away to begin anew."
 _NAME = re.compile(r"(\d{8})-update-\d+")
@@ -55,6 +59,7 @@ class Write:
         self, place: Path, shared: dict[str, Any], own: dict[str, Any], updates: int, talk: Talk
     ) -> None:
         self._place, self._own, self._updates, self._talk = place, own, updates, talk
+        self._mark = contextlib.ExitStack()
         with talk.together("the checkpoint"):
             self._rest, self._tensors = split(shared)
             files.require_plain(self._rest, "checkpoint")
@@ -67,9 +72,9 @@ class Write:
             if self._talk.rank == 0:
                 _require_folder(self._place)
                 self._place.mkdir(parents=True, exist_ok=True)
-                numbers = [int(path.name[:8]) for path in _generations(self._place)]
-                name = f"{max(numbers, default=0) + 1:08d}-update-{self._updates}"
-                (self._place / name).mkdir()
+                name = _claimed(self._place, self._updates)
+                file = self._mark.enter_context((self._place / name / WRITING).open("xb"))
+                locks.mark(file)
         return self._place / str(self._talk.gather(name)[0])
 
     def tensors(self) -> None:
@@ -112,12 +117,22 @@ class Write:
                 disk.sync_folder(self._place)
         with talk.together("the checkpoint"):
             if talk.rank == 0:
+                self._unmark()
                 _remove_old(self._place)
+
+    def _unmark(self) -> None:
+        (self.folder / WRITING).unlink(missing_ok=True)
+        self._mark.close()
+
+    def mark(self, error: BaseException) -> None:
+        """Note that every rank raises this."""
+        self._talk.mark(error)
 
     def remove(self) -> None:
         """Remove what there is of it."""
         if self._talk.rank == 0:
             shutil.rmtree(self.folder, ignore_errors=True)
+            self._mark.close()
 
 
 class _Removing:
@@ -136,13 +151,18 @@ class _Removing:
         if isinstance(error, CheckpointError):
             return
         failures = _failures(error)
-        inner = next((one for one in failures if isinstance(one, OSError)), None)
-        if inner is not None:
-            with disk.explained(self._write.folder):
-                raise inner from error
-        # What wraps them is no Exception: `except Exception` of a loop would not stop it.
-        if failures and failures[0] is not error and isinstance(failures[0], Exception):
-            raise failures[0] from error
+        of_disk = next((one for one in failures if isinstance(one, OSError)), None)
+        raised: BaseException | None = None
+        if of_disk is not None:
+            raised = disk.explanation(self._write.folder, of_disk)
+        elif failures and failures[0] is not error and isinstance(failures[0], Exception):
+            # What wraps them is no Exception: `except Exception` of a loop would not stop it.
+            raised = failures[0]
+        if raised is not None:
+            if error not in failures:
+                # What torch.distributed.checkpoint has gathered, it raises on every rank.
+                self._write.mark(raised)
+            raise raised from (of_disk or error)
 
 
 def _failures(error: BaseException) -> list[BaseException]:
@@ -166,6 +186,17 @@ def _require_folder(place: Path) -> None:
         )
 
 
+def _claimed(place: Path, updates: int) -> str:
+    """Make the next folder, and return its name; somebody else may have taken it just now."""
+    number = max((int(path.name[:8]) for path in _generations(place)), default=0)
+    while True:
+        number += 1
+        name = f"{number:08d}-update-{updates}"
+        with contextlib.suppress(FileExistsError):
+            (place / name).mkdir()
+            return name
+
+
 def _generations(place: Path) -> list[Path]:
     """Return the checkpoints of a folder, the oldest first, finished or not."""
     if not place.is_dir():
@@ -181,7 +212,7 @@ def finished(place: Path) -> list[Path]:
 def _remove_old(place: Path) -> None:
     kept = finished(place)[-KEPT:]
     for path in _generations(place):
-        if path not in kept and path < kept[-1]:
+        if path not in kept and path < kept[-1] and not locks.is_marked(path / WRITING):
             # The manifest first: what is half removed is not finished.
             (path / MANIFEST).unlink(missing_ok=True)
             shutil.rmtree(path, ignore_errors=True)

@@ -33,11 +33,19 @@ class Ranks(Protocol):
 class Talk:
     """The collectives of one save or load; a process by itself has nobody to wait for."""
 
-    def __init__(self, ranks: Ranks, group: Any = None, waiting: Waiting | None = None) -> None:
+    def __init__(
+        self,
+        ranks: Ranks,
+        group: Any = None,
+        waiting: Waiting | None = None,
+        mark: Callable[[BaseException], None] | None = None,
+    ) -> None:
         self.rank, self.world = ranks.rank, ranks.world
         self.group = ranks.group if group is None else group
         self.waiting: Waiting = waiting or _nobody
         """Turns the error of a collective into one that says who did not come."""
+        self.mark = mark or _unmarked
+        """Notes that all ranks raise an error, in the same place: nobody has to be told then."""
 
     @property
     def is_alone(self) -> bool:
@@ -72,18 +80,25 @@ class Talk:
         if not failed:
             return
         if error is not None:
+            self.mark(error)
             raise error
         first = said[failed[0]]
-        raise CheckpointError(
+        shared = CheckpointError(
             f"{what} failed on {_ranks(failed)}: {first['what']}",
             why=first["why"],
             fix=first["fix"],
             more=first["more"],
-        ) from _cause(first)
+        )
+        self.mark(shared)
+        raise shared from _cause(first)
 
 
 def _nobody(_what: str) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext()
+
+
+def _unmarked(_error: BaseException) -> None:
+    return None
 
 
 def _cause(told: dict[str, Any]) -> Exception | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from instep.engine.feed import END
@@ -15,14 +16,20 @@ if TYPE_CHECKING:
 
 def batches(loop: Loop, loader: Iterable[Any], *, resume: ResumeBy) -> Iterator[Any]:
     """Iterate a loader without windows, for steps in function style, and know where it is."""
-    resumed = loop.begin({})
-    feed = loop.feed(loader, resumed, by=resume)
+    together = loop.core.together
+    guard = nullcontext if together is None else together.guard
+    loop.require_no_window()
+    # The steps of other ranks would wait for the one that this batch was for.
+    with guard():
+        resumed = loop.begin({})
+        feed = loop.feed(loader, resumed, by=resume)
     run = loop.start(feed, {})
     loop.pending = None
     try:
         while True:
             loop.safe_point()
-            batch = feed.take()
+            with guard():
+                batch = feed.take()
             if batch is END:
                 break
             yield batch

@@ -77,10 +77,13 @@ class Feed:
         if position is not None:
             _require_same_way(position, by)
         self._sources = rng.generators_of(loader)
+        self._dealer, self._is_told = _dealer_of(loader), False
         if position is None:
             # A new epoch may have another loader.
             self._put_back({n: s for n, s in (generators or {}).items() if n in self._sources})
+            self._settle(None)
         else:
+            self._settle(position)
             self._put_back(position.generators)
             rng.restore(position.epoch_random)
         self._epoch_random = rng.full_state() if position is None else position.epoch_random
@@ -90,7 +93,6 @@ class Feed:
             self._match_workers(loader, is_reused=position.is_reused)
         if self._owner is not None and position is not None:
             self._owner.load_state_dict(position.loader)
-        self._dealer = _dealer_of(loader)
         self.deal = _deal_of(self._dealer)
         """A number of the order that is dealt out to ranks, the same on all of them; 0: none is."""
         self._per_batch = _units_per_batch(loader, self._dealer)
@@ -114,6 +116,17 @@ class Feed:
         """What it raised last, in a line, to be told to other ranks."""
         if position is not None:
             self._return_to(position)
+
+    def _settle(self, position: Position | None) -> None:
+        """Let what deals out samples be ready for the epoch it was told, or that was saved."""
+        if self._dealer is None:
+            return
+        if position is not None:
+            turns = position.turns or {}
+            is_told = bool(turns.get("is_told"))
+            self._dealer.come_back(turns.get("epoch"), is_told=is_told)
+        self._dealer.settle()
+        self._is_told = bool(self._dealer.is_told)
 
     def _put_back(self, states: Mapping[str, torch.Tensor]) -> None:
         missing = sorted(states.keys() - self._sources.keys())
@@ -238,11 +251,14 @@ class Feed:
     def _turns(self) -> dict[str, int] | None:
         if self._dealer is None or self._owner is not None:
             return None
-        return {
+        turns = {
             "world": self._dealer.instep_dealt_to,
             "per_batch": self._per_batch,
             "is_over": int(self._is_over),
         }
+        if self._dealer.epoch is not None:
+            turns.update(epoch=self._dealer.epoch, is_told=int(self._is_told))
+        return turns
 
 
 def _dealer_of(loader: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -14,7 +15,7 @@ from instep.checkpoint.background import Writing
 from instep.checkpoint.plain import copied
 from instep.checkpoint.talk import Talk
 from instep.engine import state
-from instep.engine.ranks.headers import Kind, Said, agreed, ranks_that, require_agreement
+from instep.engine.ranks.headers import Kind, Said, agreed, mark, ranks_that, require_agreement
 from instep.engine.spreading import bare, cut, dealt, destinations
 from instep.errors import CheckpointError, StateError, WindowError
 
@@ -51,6 +52,8 @@ class Desk:
     """Where checkpoints are written, one at a time."""
 
     def __init__(self) -> None:
+        self.turn = threading.RLock()
+        """Held by the thread that saves or loads; the same may come again, from a handler."""
         self.writing: Writing | None = None
         """The last one, until somebody has waited for it."""
         self.group: Any = None
@@ -110,6 +113,7 @@ def _save_together(
     # One process that goes on with a folder writes it at once.
     wait = wait or stepper.ranks.is_alone
     if not wait:
+        # Its errors are raised where somebody waits for it, which may be one rank alone.
         talk = Talk(stepper.ranks, desk.aside(stepper.ranks))
     write = folders.Write(place, shared, own if wait else copied(own), updates, talk)
     if wait:
@@ -135,7 +139,8 @@ def _require_one_path(stepper: Stepper, loop: Loop, path: PathLike, place: Path)
     together = loop.core.together
     if together is None:
         return
-    said = Said(Kind.BEGIN, f"{SAVING}{Path(path).absolute()}")
+    about = f"{SAVING}{Path(path).absolute()}"
+    said = Said(Kind.BEGIN, about, weights=together.weights_between())
     exchange = together._exchange  # noqa: SLF001 -- what a loop has heard last must stay as it is
     heard = exchange.round(said, "the checkpoint")
     elsewhere = [not one.about.startswith(SAVING) for one in heard]
@@ -148,17 +153,20 @@ def _require_one_path(stepper: Stepper, loop: Loop, path: PathLike, place: Path)
             fix="call stepper.save() on every rank, without `if rank == 0`.",
             more="checkpoint",
         )
+    together.drift.require_same(heard, "the checkpoint")
     given = [one.about.removeprefix(SAVING) for one in heard]
     if len(set(given)) == 1 or len(set(_talk(stepper, loop).gather(str(place)))) == 1:
         return
     other = next(rank for rank, one in enumerate(given) if one != given[0])
-    raise CheckpointError(
+    error = CheckpointError(
         f"ranks save to different paths: {given[0]} on rank 0, {given[other]} on rank {other}.",
         why="all of them write into one folder. Nothing was written.",
         fix="give all ranks the same path; a time or a random number in it is drawn on one rank "
         "and sent to the others.",
         more="checkpoint",
     )
+    mark(error)
+    raise error
 
 
 def _require_whole_shards(stepper: Stepper, loop: Loop) -> None:
@@ -175,7 +183,7 @@ def _require_whole_shards(stepper: Stepper, loop: Loop) -> None:
 
 def _talk(stepper: Stepper, loop: Loop) -> Talk:
     together = loop.core.together
-    return Talk(stepper.ranks, waiting=None if together is None else together.waiting)
+    return Talk(stepper.ranks, waiting=None if together is None else together.waiting, mark=mark)
 
 
 def _buffers(model: nn.Module, saved: dict[str, Any]) -> dict[str, Any]:

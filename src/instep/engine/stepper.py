@@ -313,8 +313,9 @@ class Stepper:
         wait: False writes while training goes on, from a copy that is taken before this returns;
             `.wait()` of what it returns waits for the disk.
         """
-        self._desk.clear()
-        return saving.save(self, self._loop, self._desk, path, extra=extra, wait=wait)
+        with self._desk.turn:
+            self._desk.clear()
+            return saving.save(self, self._loop, self._desk, path, extra=extra, wait=wait)
 
     def load(self, path: PathLike, *, previous: bool = False) -> Loaded:
         """Continue from a saved checkpoint: the next loop over the same loader goes on in it.
@@ -322,8 +323,9 @@ class Stepper:
         A file that is damaged is an error, and nothing is loaded; previous=True takes the one
         before. Model and optimizers are those of this stepper, and are filled in place.
         """
-        self._desk.clear()
-        return saving.load(self, self._loop, path, previous=previous)
+        with self._desk.turn:
+            self._desk.clear()
+            return saving.load(self, self._loop, path, previous=previous)
 
     def autosave(
         self,

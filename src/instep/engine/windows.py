@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sized
+from contextlib import nullcontext
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -84,13 +85,16 @@ class Windows:
         return self._windows()
 
     def _windows(self) -> Iterator[Window]:
-        loop = self._loop
+        loop, together = self._loop, self._loop.core.together
         self._is_finished = False
-        resumed = loop.begin(self._sizes)
-        feed = loop.feed(self._loader, resumed, by=self._resume)
+        loop.require_no_window()
+        if together is not None:
+            together.begin_loop()
+        # Nothing is open yet that would tell other ranks of an error: iter(loader) may raise, too.
+        with nullcontext() if together is None else together.guard():
+            resumed = loop.begin(self._sizes)
+            feed = loop.feed(self._loader, resumed, by=self._resume)
         self._run = run = loop.start(feed, self._sizes)
-        if loop.core.together is not None:
-            loop.core.together.loops += 1
         ahead = self._frame if self._count is not None else 1
         window: Window | None = None
         try:
@@ -118,6 +122,8 @@ class Windows:
                 yield window
                 self._leave(window)
                 loop.safe_point()
+                if together is not None and not window.is_closed:
+                    together.is_in_step = True
                 has_more = self._agreed(feed, feed.draw_ahead(ahead), window)
             loop.finish()
             loop.stop(run)

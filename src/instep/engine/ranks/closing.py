@@ -12,13 +12,12 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
 from instep.engine import arithmetic
 from instep.engine import gradients as grads
 from instep.engine.close import act, one_factor, remember_references, terms_of
 from instep.engine.memory import is_out_of_memory
 from instep.engine.ranks.alike import require_alike
+from instep.engine.ranks.drift import weights_of
 from instep.engine.ranks.headers import (
     Kind,
     PeerOutOfMemoryError,
@@ -63,8 +62,6 @@ class Closing:
     def __init__(self, together: Together) -> None:
         self._together = together
         self._prints: tuple[list[int], int] = ([], 0)
-        self._compared: set[str] = set()
-        """Optimizers whose parameters were found to be the same on all ranks."""
         self._guesses: dict[str, list[bool]] = {}
         """Which gradients were added up at an optimizer's last close."""
 
@@ -89,7 +86,7 @@ class Closing:
                 own.reduction.pack(guess)
 
         verdict = self._agree(own.said, what, lane, pack)
-        self._compared.add(lane.name)
+        self._together.drift.note_close(lane.name)
         try:
             held, factor = self._added_up(lane, own, verdict, scale, what)
             raw_norm = self._norm(lane, held)
@@ -109,6 +106,7 @@ class Closing:
         heard = self._together.round(said, what, meanwhile)
         require_same_close(heard, lane.name)
         require_alike(heard, [lane])
+        self._together.drift.require_same(heard, what)
         return Verdict.of(heard, len(lane.buffers.members))
 
     def _own(self, lane: Lane, scale: float, *, has_more: bool) -> Own:
@@ -135,6 +133,7 @@ class Closing:
             lane.name,
             has_more=has_more,
             print_of=self._print_of(lane),
+            weights=self._together.weights_at_close(lane),
             alike=self._together.alike.of([lane]),
             micro_batches=lane.micro_batches,
             scale=scale,
@@ -164,8 +163,10 @@ class Closing:
             text = ";".join(f"{tuple(p.shape)}{p.dtype}" for p in members)
             number = zlib.crc32(text.encode())
             self._prints = keys, number
-        if lane.name not in self._compared and self._together.shards is None:
-            number = zlib.crc32(repr([bits_of(p) for p in members]).encode(), number)
+        is_first = not self._together.drift.has_closed(lane.name)
+        if is_first and self._together.shards is None:
+            # Their bits alone: sums are rounded by each kind of device in its own way.
+            number = zlib.crc32(repr(weights_of(members)[:1]).encode(), number)
         return number
 
     def _added_up(
@@ -219,15 +220,6 @@ class Closing:
             return lane.buffers.norm()
         found = math.hypot(*grads.to_host(grads.folded(grads.norms(held))))
         return found if math.isfinite(found) else grads.exact_norm(held)
-
-
-def bits_of(parameter: Tensor) -> int:
-    """Return the sum of a parameter's bits, which depends on no order and no rounding (syncs)."""
-    whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    bits = parameter.detach().contiguous().flatten()
-    if bits.is_complex():
-        bits = torch.view_as_real(bits).flatten()
-    return int(bits.view(whole[bits.itemsize]).sum(dtype=torch.int64))
 
 
 def _shares(reading: Reading, held: list[Tensor]) -> dict[str, Share]:

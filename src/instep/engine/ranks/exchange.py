@@ -6,17 +6,18 @@ import contextlib
 import ctypes
 import sys
 import time
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from instep.engine.ranks.headers import Kind, Said, ranks_that, unpack
+from instep.engine.ranks.rollcall import RollCall
 from instep.errors import WindowError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Any
 
     from instep.engine.ranks.world import Ranks
 
@@ -24,11 +25,6 @@ SLOT = 512
 """Bytes that every rank sends; what is longer follows in a second call, of all ranks."""
 HEAD = 5
 """Of these: four for the length of what is said, one for its kind."""
-ROLL_CALL = 10.0
-"""Seconds that a rank whose collective failed waits for others to say that they are there."""
-RECONNECT = 2.0
-"""Seconds that it tries to reach the store: who held it may be the one that is gone."""
-
 CLOSED = ("onnection closed", "onnection reset", "roken pipe", "remote process exited")
 """What gloo and NCCL say where the process at the other end has ended."""
 
@@ -39,6 +35,9 @@ class Exchange:
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
         self._rounds = 0
+        self._roll = RollCall(ranks)
+        self._is_broken = False
+        """Whether somebody is missing: the others find out as this rank did, and whom to blame."""
         self._left: list[Any] = []
         self._usual: tuple[Tensor, Tensor] | None = None
         self._last: tuple[Tensor, Tensor] | None = None
@@ -75,7 +74,7 @@ class Exchange:
         """Say that this rank gave up, without waiting for anyone: it may be on its way out."""
         import torch.distributed as dist  # noqa: PLC0415 -- in use already
 
-        if sys.is_finalizing() or not dist.is_initialized():
+        if sys.is_finalizing() or not dist.is_initialized() or self._is_broken:
             return
         self._rounds += 1
         said = Said(Kind.FAILED, reason[:200])
@@ -90,6 +89,13 @@ class Exchange:
             slots = list(whole.split(SLOT))
             work = dist.all_gather(slots, mine, group=self._ranks.group, async_op=True)
             self._left.append((work, mine, slots))
+        # A process that ends now may take its connections down before that has arrived.
+        self._roll.leave(self._rounds, said.about)
+
+    def note(self, reason: str) -> None:
+        """Leave a reason where the others can read it, and send nothing."""
+        if not self._is_broken:
+            self._roll.leave(self._rounds, reason[:200])
 
     @contextlib.contextmanager
     def waiting(self, what: str) -> Iterator[None]:
@@ -128,9 +134,20 @@ class Exchange:
         return mine, whole
 
     def _missing(self, what: str, error: RuntimeError, waited: float) -> WindowError:
-        late = self._roll_call(waited)
+        is_closed = any(words in str(error) for words in CLOSED)
+        absent = self._roll.call(self._rounds, waited, is_closed=is_closed)
+        late = absent.ranks
+        self._is_broken = is_closed or any(late)
+        if absent.reasons:
+            said = "; ".join(f"rank {rank}: {why}" for rank, why in absent.reasons.items())
+            return WindowError(
+                f"{ranks_that(late)} gave up, so {what} did not happen on any rank.",
+                why=f"{said.rstrip('.')}. All ranks end a window together.",
+                fix="mend what failed there; its own output has the whole error.",
+                more="ranks",
+            )
         who = f"{ranks_that(late)} did not come to {what} in time" if any(late) else ""
-        if any(words in str(error) for words in CLOSED):
+        if is_closed:
             named = ranks_that(late) if any(late) else "a rank"
             who = f"{named} {'are' if sum(late) > 1 else 'is'} gone, before {what}"
         return WindowError(
@@ -143,25 +160,6 @@ class Exchange:
             more="ranks",
         )
 
-    def _roll_call(self, waited: float) -> list[bool]:
-        """Return which ranks do not say that they are here, too, or have come much later."""
-        store = _store_of(self._ranks.group)
-        absent = [False] * self._ranks.world
-        if store is None:
-            return absent
-        keys = [f"instep/here/{self._rounds}/{rank}" for rank in range(self._ranks.world)]
-        try:
-            store.set(keys[self._ranks.rank], f"{waited:.3f}")
-            until = time.monotonic() + ROLL_CALL
-            while not store.check(keys) and time.monotonic() < until:
-                time.sleep(0.05)
-            found = [float(store.get(key)) if store.check([key]) else 0.0 for key in keys]
-            # Who has just come finds the others gone already.
-            return [seconds < 0.5 * max(found) for seconds in found]
-        except RuntimeError:
-            # The process that held the store is gone, and nothing can be known of the others.
-            return absent
-
 
 def _slot(packed: bytes, kind: Kind, size: int) -> bytes:
     head = len(packed).to_bytes(4, "little") + bytes([kind])
@@ -173,24 +171,3 @@ def _read(slot: bytes, length: int) -> Said:
         # Cut off, because somebody failed: that is all that will be looked at.
         return Said(Kind(slot[4]))
     return unpack(slot[HEAD : HEAD + length])
-
-
-def _store_of(group: Any) -> Any:
-    """Return the store that the group was made with, or a copy that waits only a moment."""
-    import torch.distributed.distributed_c10d as c10d  # noqa: PLC0415 -- in use already
-
-    try:
-        store: Any = c10d._world.pg_map[group][1]  # noqa: SLF001 -- there is no public way
-        if hasattr(store, "clone"):
-            # A copy connects anew, for as long as the original would wait: the group's timeout.
-            usual = store.timeout
-            store.set_timeout(timedelta(seconds=min(RECONNECT, ROLL_CALL)))
-            try:
-                copy = store.clone()
-            finally:
-                store.set_timeout(usual)
-            store = copy
-        store.set_timeout(timedelta(seconds=ROLL_CALL))
-    except (AttributeError, KeyError, RuntimeError, TypeError):
-        return None
-    return store

@@ -74,6 +74,8 @@ class Said:
     """The optimizers whose windows it has added to."""
     print_of: int = 0
     """A fingerprint of the parameters, the same on all ranks if the models are."""
+    weights: tuple[float, ...] = ()
+    """Two numbers of its weights, if they are compared now."""
     alike: str = ""
     """Numbers of what the optimizers were told, the same on all ranks if that is."""
     micro_batches: int = 0
@@ -113,7 +115,7 @@ def unpack(packed: bytes) -> Said:
     """Read what `Said.pack` wrote; floats come back bit for bit."""
     told = json.loads(packed)
     told["kind"] = Kind(told["kind"])
-    for name in ("touched", "sparse"):
+    for name in ("touched", "sparse", "weights"):
         told[name] = tuple(told.get(name, ()))
     told["terms"] = {name: Share(*share) for name, share in told.get("terms", {}).items()}
     return Said(**told)
@@ -293,8 +295,9 @@ def require_one_deal(heard: Sequence[Said]) -> None:
             f"{ranks_that(other)} and rank {deals.index(first)} draw different orders from "
             "shard().",
             why="each takes its turns in its own order, so that samples come twice and others "
-            "never. Their seeds differ, or one has begun more epochs of its loader than the "
-            "other: to look at one batch begins one, too.",
+            "never. Their seeds differ (those of the loaders' own generators, where there is no "
+            "seed=), they were told different epochs, or one has begun more epochs of its loader "
+            "than the other: to look at one batch begins one, too.",
             fix="pass the same seed= on every rank, and iterate the loader as often on each; "
             "look at samples through another loader.",
             more="ranks",

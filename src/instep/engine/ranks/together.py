@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from instep.engine.ranks.alike import Alike, require_alike
 from instep.engine.ranks.closing import Closing
+from instep.engine.ranks.drift import Drift
 from instep.engine.ranks.exchange import Exchange
 from instep.engine.ranks.gathering import Gathered, describe, linked, representations_of_all
 from instep.engine.ranks.headers import (
@@ -69,10 +70,13 @@ class Together:
         self._is_inside = False
         self.has_more = False
         """Whether this rank's loader has further batches, as it will say in the next round."""
+        self.has_ended = False
+        """Whether it has a loader, which has no more."""
         self.any_has_more = False
         """Whether any rank's has, as heard in the last one."""
         self.is_in_step = True
-        """Whether the last round went well, and this rank has not given up since."""
+        """Whether the others wait for this rank's next word: the last round went well, or something
+        was begun since, and this rank has not given up."""
         self.wants_save = False
         """Whether this rank would like to save; changes only where all ranks are between windows.
         """
@@ -83,6 +87,7 @@ class Together:
         self.loops = 0
         """How many this rank has begun, also those that failed before all ranks had."""
         self.alike = Alike()
+        self.drift = Drift()
         self._lanes: list[Lane] = []
         self._closing = Closing(self)
 
@@ -110,6 +115,11 @@ class Together:
 
     # -- loops -----------------------------------------------------------------------------------
 
+    def begin_loop(self) -> None:
+        """Count a loop, before anything of it can fail; whatever was given up was before it."""
+        self.loops += 1
+        self.is_in_step = True
+
     def begin(self, sizes: Mapping[str, int], *, deal: int = 0) -> bool:
         """Begin a loop, or go on with one; return whether any rank has a batch.
 
@@ -117,9 +127,21 @@ class Together:
         """
         described = ", ".join(f"{size} for {name!r}" for name, size in sizes.items())
         about = f"loop {self.loops} in windows of {described}"
-        said = Said(Kind.BEGIN, about, has_more=self.has_more, deal=deal)
-        require_one_deal(self.round(said, "the start of a loop"))
+        said = Said(
+            Kind.BEGIN, about, has_more=self.has_more, deal=deal, weights=self.weights_between()
+        )
+        heard = self.round(said, "the start of a loop")
+        require_one_deal(heard)
+        self.drift.require_same(heard, "the start of a loop")
         return self.any_has_more
+
+    def weights_between(self) -> tuple[float, ...]:
+        """Return what this rank says of its weights outside of a close; nothing of shards."""
+        return () if self.shards is not None else self.drift.between(self._lanes)
+
+    def weights_at_close(self, lane: Lane) -> tuple[float, ...]:
+        """Return what this rank says of its weights at a close, before its update."""
+        return () if self.shards is not None else self.drift.at_close(lane, is_last=self.has_ended)
 
     def agree_on_next(self, name: str | None, touched: Sequence[str], *, is_over: bool) -> Turn:
         """Agree which optimizer closes next, where there are several.
@@ -170,6 +192,7 @@ class Together:
         """
         self._exchange.prepare()
         self._quiet.begin()
+        self.is_in_step = True
         if self.shards is not None and not self.shards.is_begun:
             self.shards.reserve_whole()
             # Before anything is gathered or, in the first backward, already added up.
@@ -216,6 +239,10 @@ class Together:
             padding.run()
         return self.any_has_more
 
+    def end_batch(self) -> None:
+        """Note that this rank has run its part of a micro-batch, and nobody waits inside of it."""
+        self._is_inside = False
+
     def padded(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
         """Yield the pieces of a batch; run along as long as other ranks have more."""
         waiting = iter(pieces)
@@ -229,23 +256,28 @@ class Together:
     # -- giving up -------------------------------------------------------------------------------
 
     def give_up(self, reason: str, error: BaseException | None = None) -> None:
-        """Tell the others that this rank's window is gone, unless they have the same error."""
-        if is_agreed(error):
+        """Tell the others that this rank's window is gone, unless they know of it.
+
+        A plain `for` is not told what it was left by; where a round has failed, all were.
+        """
+        if is_agreed(error) or not self.is_in_step:
             return
         self._given_up += 1
         self.is_in_step = False
+        if error is not None:
+            reason = said_of(error)
         if self._is_inside:
             # The others wait in the middle of a forward or backward, and would take a message of
             # ours for a part of it; they find out when this process ends, or by their timeout.
+            self._exchange.note(reason)
             return
-        if error is not None:
-            reason = said_of(error)
         self._exchange.leave(reason)
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
         """Tell the others of whatever is raised in here, once."""
         before = self._given_up
+        self.is_in_step = True
         try:
             yield
         except BaseException as error:

@@ -51,6 +51,8 @@ class Turns:
         together = self._together
         if together.padding is None:
             return feed.take()
+        # The last one is run: a loader that fails now can be told of.
+        together.end_batch()
         if feed.draw_ahead(1):
             together.has_batch(own=True)
             return feed.take()
@@ -68,7 +70,9 @@ class Turns:
     ) -> None:
         """Close these; of several optimizers, all ranks close the same one each time."""
         together = self._together
+        together.end_batch()
         together.has_more = feed is not None and feed.draw_ahead(1)
+        together.has_ended = feed is not None and not together.has_more
         for lane in lanes:
             if not self.are_needed:
                 self._core.close([lane], updates)
@@ -89,6 +93,7 @@ class Turns:
         together = self._together
         while not self._is_over:
             together.has_more = feed is not None and feed.draw_ahead(1)
+            together.has_ended = feed is not None and not together.has_more
             turn = together.agree_on_next(None, self._touched(), is_over=False)
             self._is_over = turn.is_over
             for lane in self._lanes:
