@@ -61,6 +61,9 @@ class Cost:
 
 
 INSTEP = "**`instep check`**"
+COMPILED = Path(__file__).parents[2] / ".venv-compiled" / "bin" / "python"
+"""Where `make compiled` has put a build whose executor is compiled."""
+CHECK = ("-m", "instep", "check", "--no-cache", "--jobs", "1")
 
 
 def tools() -> tuple[list[Tool], list[str]]:
@@ -68,7 +71,8 @@ def tools() -> tuple[list[Tool], list[str]]:
     beside = str(Path(sys.executable).parent)
     ruff, torchfix = (shutil.which(name, path=beside) for name in ("ruff", "torchfix"))
     found = [
-        Tool(INSTEP, (sys.executable, "-m", "instep", "check", "--no-cache", "--jobs", "1")),
+        Tool(INSTEP, (sys.executable, *CHECK)),
+        *([Tool("`instep check`, compiled", (str(COMPILED), *CHECK))] if COMPILED.exists() else []),
         Tool("its start and its parsing alone", (sys.executable, "-c", FLOOR)),
         Tool("`ast.parse` alone", (sys.executable, "-I", "-S", "-c", PARSE_ALONE)),
     ]
