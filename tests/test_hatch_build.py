@@ -85,3 +85,18 @@ def test_what_is_compiled_can_be(name, tree):
             for base in node.bases:
                 kind = getattr(builtins, getattr(base, "id", ""), Exception)
                 assert issubclass(kind, BaseException), f"{name}:{node.lineno}"
+
+
+BY_THE_TREE = {"_is_over_items", "item", "test"}
+"""They call themselves for a node inside a node, or for one value more."""
+
+
+@pytest.mark.parametrize(("name", "tree"), executor().items())
+def test_what_calls_itself_is_bounded(name, tree):
+    """Compiled, a function that calls itself without end takes the process with it."""
+    for function in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
+        called = {call.func for call in ast.walk(function) if isinstance(call, ast.Call)}
+        calls_itself = any(getattr(func, "id", None) == function.name for func in called)
+        marks = {getattr(mark, "id", None) for mark in function.decorator_list}
+        is_bounded = "goes_down" in marks or function.name in BY_THE_TREE
+        assert is_bounded or not calls_itself, f"{name}.{function.name}"

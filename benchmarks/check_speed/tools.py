@@ -72,7 +72,7 @@ def tools() -> tuple[list[Tool], list[str]]:
     ruff, torchfix = (shutil.which(name, path=beside) for name in ("ruff", "torchfix"))
     found = [
         Tool(INSTEP, (sys.executable, *CHECK)),
-        *([Tool("`instep check`, compiled", (str(COMPILED), *CHECK))] if COMPILED.exists() else []),
+        *_compiled(),
         Tool("its start and its parsing alone", (sys.executable, "-c", FLOOR)),
         Tool("`ast.parse` alone", (sys.executable, "-I", "-S", "-c", PARSE_ALONE)),
     ]
@@ -89,6 +89,12 @@ def tools() -> tuple[list[Tool], list[str]]:
     else:
         missing.append("TorchFix, all rules")
     return found, missing
+
+
+def _compiled() -> list[Tool]:
+    # A path to a checkout must not put its modules in the place of those that are compiled.
+    tool = Tool("`instep check`, compiled", (str(COMPILED), *CHECK), {"PYTHONPATH": ""})
+    return [tool] if COMPILED.exists() else []
 
 
 def run(tool: Tool, *arguments: str) -> Cost:
