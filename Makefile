@@ -8,10 +8,12 @@ READY := $(VENV)/.ready
 BENCH_READY := $(BENCH)/.ready
 TRAINCHECK := .venv-traincheck
 TRAINCHECK_READY := $(TRAINCHECK)/.ready
+COMPILED := .venv-compiled
+COMPILED_READY := $(COMPILED)/.ready
 # Tests and benchmarks measure the arithmetic, not the scheduling of threads over each other.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help setup setup-bench demo docs test lint types unit fuzz faults test-gpu test-slow test-browser test-peers format simulate-scale \
+.PHONY: help setup setup-bench compiled demo docs test test-compiled lint types unit fuzz faults test-gpu test-slow test-browser test-peers format simulate-scale \
 	bench-overhead bench-exactness bench-check bench-watch bench-splits bench-gpu clean
 
 help:
@@ -40,6 +42,17 @@ $(BENCH_READY): benchmarks/requirements.txt constraints.txt pyproject.toml
 	$(BENCH)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
+compiled: $(COMPILED_READY) ## set up .venv-compiled, with `instep check` compiled by mypyc; needs a C compiler
+
+# A wheel, not an editable install: what is compiled lies beside the modules, and must not lie in src.
+$(COMPILED_READY): $(READY) hatch_build.py $(shell find src -name '*.py')
+	rm -rf build/compiled
+	INSTEP_COMPILED=1 $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/compiled .
+	test -x $(COMPILED)/bin/python || $(BIN)/python -m venv $(COMPILED)
+	$(COMPILED)/bin/python -m pip install --quiet -c constraints.txt pytest pytest-xdist hypothesis
+	$(COMPILED)/bin/python -m pip install --quiet --no-deps --force-reinstall build/compiled/*.whl
+	touch $@
+
 demo: $(READY) ## the guided tour: what goes wrong, how it is found, and the same loop in windows
 	$(BIN)/python -m examples.tour --out out
 
@@ -54,6 +67,10 @@ types: $(READY)
 
 unit: $(READY)
 	$(BIN)/python -m pytest -q -n 2
+
+test-compiled: $(COMPILED_READY) ## the tests of the checker against the build that is compiled
+	$(COMPILED)/bin/python -c 'import instep.check.execute.machine as m, sys; sys.exit(m.__file__.endswith(".py"))'
+	$(COMPILED)/bin/python -m pytest -q -n 2 tests/check tests/rules tests/trace tests/test_cli.py tests/test_check_command.py
 
 fuzz: $(READY) ## the property tests with fresh random examples, many more of them
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -q -n 2 tests/engine/test_properties.py \
@@ -82,7 +99,7 @@ bench-overhead: $(BENCH_READY) ## Python overhead per micro-batch, peers in the 
 bench-exactness: $(BENCH_READY) ## relative error of every engine on ragged work
 	$(BENCH)/bin/python -m benchmarks.exactness --write
 
-bench-check: $(BENCH_READY) ## lines per CPU second of `instep check`, beside Ruff and TorchFix
+bench-check: $(BENCH_READY) $(COMPILED_READY) ## lines per CPU second of `instep check`, beside Ruff and TorchFix
 	$(BENCH)/bin/python -m benchmarks.check_speed --require-peers --write
 
 bench-watch: $(BENCH_READY) $(TRAINCHECK_READY) ## step time under `instep.watch`, beside TrainCheck
@@ -112,4 +129,4 @@ format: $(READY) ## let ruff lay out the code
 	$(BIN)/ruff format .
 
 clean: ## remove the environments and everything generated
-	rm -rf $(VENV) $(BENCH) $(TRAINCHECK) out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(TRAINCHECK) $(COMPILED) build out .pytest_cache .mypy_cache .ruff_cache .hypothesis

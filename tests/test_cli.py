@@ -6,12 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
 
+import instep
 from instep import cli
 from instep.check import tools
+from instep.check.execute import machine
 from instep.check.options import BESIDE
 from instep.cli import main
 from instep.commands import parser
@@ -340,6 +343,19 @@ def test_no_command_or_a_wrong_one(capsys):
     with pytest.raises(SystemExit) as done:
         main(["--version"])
     assert done.value.code == 0
+    is_compiled = not machine.__file__.endswith(".py")
+    said = f"instep {instep.__version__}{' (compiled)' if is_compiled else ''}\n"
+    assert capsys.readouterr().out == said
+
+
+def test_a_compiled_executor_is_said(monkeypatch, tmp_path, capsys):
+    (tmp_path / "check/execute").mkdir(parents=True)
+    (tmp_path / f"check/execute/machine{EXTENSION_SUFFIXES[0]}").touch()
+    (tmp_path / "commands").mkdir()
+    monkeypatch.setattr(parser, "__file__", str(tmp_path / "commands/parser.py"))
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out == f"instep {instep.__version__} (compiled)\n"
 
 
 def test_a_folder_that_may_not_be_read(tree, typed, monkeypatch):

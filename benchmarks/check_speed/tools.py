@@ -61,6 +61,9 @@ class Cost:
 
 
 INSTEP = "**`instep check`**"
+COMPILED = Path(__file__).parents[2] / ".venv-compiled" / "bin" / "python"
+"""Where `make compiled` has put a build whose executor is compiled."""
+CHECK = ("-m", "instep", "check", "--no-cache", "--jobs", "1")
 
 
 def tools() -> tuple[list[Tool], list[str]]:
@@ -68,7 +71,8 @@ def tools() -> tuple[list[Tool], list[str]]:
     beside = str(Path(sys.executable).parent)
     ruff, torchfix = (shutil.which(name, path=beside) for name in ("ruff", "torchfix"))
     found = [
-        Tool(INSTEP, (sys.executable, "-m", "instep", "check", "--no-cache", "--jobs", "1")),
+        Tool(INSTEP, (sys.executable, *CHECK)),
+        *_compiled(),
         Tool("its start and its parsing alone", (sys.executable, "-c", FLOOR)),
         Tool("`ast.parse` alone", (sys.executable, "-I", "-S", "-c", PARSE_ALONE)),
     ]
@@ -85,6 +89,12 @@ def tools() -> tuple[list[Tool], list[str]]:
     else:
         missing.append("TorchFix, all rules")
     return found, missing
+
+
+def _compiled() -> list[Tool]:
+    # A path to a checkout must not put its modules in the place of those that are compiled.
+    tool = Tool("`instep check`, compiled", (str(COMPILED), *CHECK), {"PYTHONPATH": ""})
+    return [tool] if COMPILED.exists() else []
 
 
 def run(tool: Tool, *arguments: str) -> Cost:

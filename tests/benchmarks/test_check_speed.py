@@ -76,6 +76,15 @@ def test_everybody_runs_in_every_round_and_starts_one():
     assert {name: len(each) for name, each in costs.items()} == {"a": 2, "b": 2}
 
 
+def test_a_compiled_build_is_measured_where_there_is_one(monkeypatch, tmp_path):
+    monkeypatch.setattr(tools, "COMPILED", tmp_path / "python")
+    assert not [tool for tool in tools.tools()[0] if "compiled" in tool.name]
+    (tmp_path / "python").touch()
+    first, second, *_ = tools.tools()[0]
+    assert (first.name, second.name) == (INSTEP, "`instep check`, compiled")
+    assert second.command == (str(tmp_path / "python"), *first.command[1:])
+
+
 def test_arithmetic():
     ours = [Cost(1.0, 9.0), Cost(2.0, 9.0), Cost(4.0, 9.0)]
     theirs = [Cost(3.0, 9.0), Cost(2.0, 9.0), Cost(8.0, 9.0)]
@@ -83,7 +92,8 @@ def test_arithmetic():
     assert times_slower(theirs, ours) == 2.0
 
 
-def test_a_missing_peer_is_a_row_or_an_error(monkeypatch, capsys):
+def test_a_missing_peer_is_a_row_or_an_error(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(tools, "COMPILED", tmp_path / "python")
     monkeypatch.setattr(tools.shutil, "which", lambda name, path: None)
     found, missing = tools.tools()
     names = [tool.name for tool in found]

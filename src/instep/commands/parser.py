@@ -1,8 +1,12 @@
-"""What can be typed. Nothing but argparse is imported here, so that help comes at once."""
+"""What can be typed. Nothing but argparse is imported here, so that help comes at once; `pathlib`
+would take longer than all the rest.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
+from importlib.machinery import EXTENSION_SUFFIXES
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from instep import __version__
@@ -62,12 +66,19 @@ class WatchParser(Parser):
         return len(given)
 
 
+def _version() -> str:
+    """Return `instep 0.1.0`, and whether the executor of this installation is compiled."""
+    machine = os.path.join(os.path.dirname(__file__), "..", "check", "execute", "machine")  # noqa: PTH118, PTH120
+    is_compiled = any(os.path.isfile(machine + suffix) for suffix in EXTENSION_SUFFIXES)  # noqa: PTH113
+    return f"instep {__version__}{' (compiled)' if is_compiled else ''}"
+
+
 def build() -> Parser:
     """Return the parser of the command line."""
     parser = Parser(
         prog="instep", description="Keeps PyTorch training loops in step.", allow_abbrev=False
     )
-    parser.add_argument("--version", action="version", version=f"instep {__version__}")
+    parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _check(commands)
     _watch(commands)

@@ -3,7 +3,8 @@ import ast
 import pytest
 
 from instep.check.execute.numbers import compute, key, number
-from instep.check.execute.values import COUNT, Mod, Tick, Unknown
+from instep.check.execute.ticks import Mod, Tick
+from instep.check.execute.values import COUNT, Unknown
 from tests.check.execute.run import SETUP, evaluated, executed
 
 

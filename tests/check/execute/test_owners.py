@@ -1,10 +1,14 @@
+import ast
+
 from instep.check.execute.journal import Note
 from instep.check.execute.owners import Owners
 from instep.check.execute.things import Net, Optimizer
+from tests.check.execute.run import module_of
 
 
 def notes(*data):
-    return [Note(kind, None, None, values) for kind, values in data]
+    module = module_of("")
+    return [Note(kind, ast.Pass(), module, values) for kind, values in data]
 
 
 def owners(*optimizers):

@@ -1,5 +1,6 @@
 from instep.check.execute.tensors import Tensor
-from instep.check.execute.values import Tick, Unknown
+from instep.check.execute.ticks import Tick
+from instep.check.execute.values import Unknown
 from tests.check.execute.run import SETUP, UPDATE, events, executed, once, value
 
 

@@ -1,6 +1,7 @@
 import ast
 
-from instep.check.execute.values import COUNT, Gate, Mod, Ref, Thing, Tick, Unknown, unify
+from instep.check.execute.ticks import Mod, Tick
+from instep.check.execute.values import COUNT, Gate, Ref, Thing, Unknown, unify
 
 
 def test_a_thing_is_shown_by_its_name():

@@ -8,8 +8,8 @@ counters and flags are followed through the source; what cannot be known is unkn
     machine, tables         the state of one path, and which function executes what
     lengths                 how long loaders are
     decisions, conditions   what cannot be known, and the paths that follow from it
-    values, things, tensors, definitions
-                            what a name can stand for
+    values, ticks, things, tensors, definitions, levels
+                            what a name can stand for, and how far down it is followed
     statements, loops, iterables, items, branches, defining, imports, assignment
                             statements
     expressions, attributes, subscripts, comprehensions, numbers, comparisons, factors

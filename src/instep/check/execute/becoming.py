@@ -15,6 +15,7 @@ from instep.check.execute import (
     scalers,
     tensors,
 )
+from instep.check.execute.levels import goes_down
 from instep.check.execute.things import (
     Accelerator,
     Criterion,
@@ -116,6 +117,7 @@ def _stepping(value: Unknown, short: str, uses: frozenset[str] | set[str]) -> Th
     return None
 
 
+@goes_down
 def _model(value: Unknown, name: str) -> Net:
     """Return the model that an unknown value is: the one it was made of, or a new one."""
     if value.hint is not None and len(value.hint) == 1:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from instep.check.execute import attributes, functions, methods, models, opaque, outside
 from instep.check.execute.arguments import Call, given
 from instep.check.execute.definitions import Class, Function, Instance, Super
+from instep.check.execute.levels import MOST_EXPRESSIONS
 from instep.check.execute.things import Net
 from instep.check.execute.values import Method, Native, Ref, Thing, Unknown, unify
 
@@ -91,7 +92,12 @@ def reference(m: Machine, callee: Ref, call: Call) -> Value:
 
 def native(m: Machine, callee: Native, call: Call) -> Value:
     """Call a function that the executor supplies."""
-    return callee.call(m, call)
+    m.level += 1  # partials of partials evaluate nothing on their way down
+    if m.level > MOST_EXPRESSIONS:
+        raise RecursionError
+    made = callee.call(m, call)
+    m.level -= 1
+    return made
 
 
 def instance(m: Machine, callee: Instance, call: Call) -> Value:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from instep.check.execute.decisions import Undecided
 from instep.check.execute.numbers import key, number
-from instep.check.execute.values import DictValue, Gate, ListValue, Mod, Tick, Unknown
+from instep.check.execute.ticks import Mod, Tick
+from instep.check.execute.values import DictValue, Gate, ListValue, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable

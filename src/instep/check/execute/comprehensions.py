@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from instep.check.execute import assignment, subscripts, tensors
+from instep.check.execute.levels import goes_down
 from instep.check.execute.program import Scope
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Loader, Net, Param, Parameters
@@ -95,6 +96,7 @@ def any_element(m: Machine, node: ast.AST, over: Value, scope: Scope) -> Value:
     return found
 
 
+@goes_down
 def _of_iterator(m: Machine, node: ast.AST, over: Iterator, scope: Scope) -> Value:
     if over.shape == "enumerate":
         return (m.unknown(node, scope), any_element(m, node, over.of, scope))

@@ -9,7 +9,8 @@ from instep.check.execute.decisions import Undecided
 from instep.check.execute.lengths import MOST_EVERY
 from instep.check.execute.machine import RestartError, truth
 from instep.check.execute.tensors import Tensor
-from instep.check.execute.values import Gate, Mod, unify
+from instep.check.execute.ticks import Mod
+from instep.check.execute.values import Gate, unify
 
 if TYPE_CHECKING:
     from instep.check.execute.machine import Machine

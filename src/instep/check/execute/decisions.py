@@ -24,16 +24,18 @@ class Undecided:
         return Undecided(self.key, positive=not self.positive)
 
 
-@dataclass
 class Assumption:
     """A branch that was taken because of a decision, with the lines it covers."""
 
-    text: str
-    holds: bool
-    module: Module
-    first: int
-    last: int
-    node: ast.AST
+    def __init__(
+        self, text: str, *, holds: bool, module: Module, first: int, last: int, node: ast.AST
+    ) -> None:
+        self.text = text
+        self.holds = holds
+        self.module = module
+        self.first = first
+        self.last = last
+        self.node = node
 
 
 @dataclass

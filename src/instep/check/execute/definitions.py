@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from instep.check.execute.levels import goes_down
 from instep.check.execute.values import Ref, Thing
 
 if TYPE_CHECKING:
@@ -49,10 +50,7 @@ class Class(Thing):
     def mro(self) -> list[Class]:
         """Return it and its known bases, nearest first."""
         if self._line is None:
-            self._line = [self]
-            for base in self.bases:
-                if isinstance(base, Class) and len(self._line) < _MOST_BASES:
-                    self._line.extend(cls for cls in base.mro() if cls not in self._line)
+            self._line = _line_of(self)
         return self._line
 
     def outside(self) -> list[str]:
@@ -63,6 +61,15 @@ class Class(Thing):
             for base in cls.bases
             if not isinstance(base, Class) and isinstance(base, Thing)
         ]
+
+
+@goes_down
+def _line_of(cls: Class) -> list[Class]:
+    line = [cls]
+    for base in cls.bases:
+        if isinstance(base, Class) and len(line) < _MOST_BASES:
+            line.extend(other for other in base.mro() if other not in line)
+    return line
 
 
 class Instance(Thing):

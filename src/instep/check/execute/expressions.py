@@ -19,7 +19,8 @@ from instep.check.execute.definitions import Function
 from instep.check.execute.machine import truth
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Parameters
-from instep.check.execute.values import DictValue, Gate, ListValue, Mod, unify
+from instep.check.execute.ticks import Mod
+from instep.check.execute.values import DictValue, Gate, ListValue, unify
 
 if TYPE_CHECKING:
     from instep.check.execute.machine import Machine

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from instep.check.execute.levels import MOST
 from instep.check.execute.things import Net, Optimizer, Scaler, Scheduler
 from instep.trace import Created
 
@@ -25,6 +26,7 @@ class Ids:
         self._ids: dict[object, str] = {}
         self._of_all: dict[frozenset[Net], tuple[str, ...]] = {}
         self._taken: set[str] = set()
+        self._level = 0  # models inside models that are being described
 
     def known(self, thing: Thing) -> str | None:
         """Return the id of a thing that has one already."""
@@ -84,7 +86,11 @@ class Ids:
                     skippable=thing.skippable or None,
                 )
             case Net():
+                self._level += 1
+                if self._level > MOST:
+                    raise RecursionError
                 role, facts = "model", self._about(thing)
+                self._level -= 1
             case _:
                 return
         self.created[id_] = Created(id_, role, facts, place=place)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from instep.check.execute import comprehensions, numbers, roles, tensors
+from instep.check.execute.levels import goes_down
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Loader, Param, Parameters
 from instep.check.execute.values import (
@@ -108,6 +109,7 @@ def _batch(m: Machine, node: ast.AST, origin: Thing | None, scope: Scope) -> Unk
     return made
 
 
+@goes_down
 def _iterated(m: Machine, node: ast.AST, value: Iterator, scope: Scope) -> Source:
     if value.shape == "zip":
         made = _zipped([source_of(m, node, part, scope) for part in value.of])
@@ -161,8 +163,8 @@ def _ranged(value: Range) -> Source:
 def length_of(m: Machine, value: Value) -> Value:
     """Return `len(value)`; None if it cannot even be named."""
     known = unify(value)
-    if isinstance(known, Iterator):
-        return length_of(m, known.of)
+    while isinstance(known, Iterator):
+        known = unify(known.of)
     if isinstance(known, tuple | str):
         return len(known)
     if isinstance(known, ListValue | DictValue) and known.exact:

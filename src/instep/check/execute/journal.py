@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import ast  # noqa: TC003  # a compiled build evaluates the fields of a dataclass
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import ast
-
     from instep.check.execute.program import Module
     from instep.check.execute.values import Thing, Value
 
@@ -65,11 +64,13 @@ class Loop:
         return None
 
 
-@dataclass(slots=True)
 class Note:
     """One event that has happened to values, not yet to ids."""
 
-    kind: str
-    node: ast.AST
-    module: Module
-    data: dict[str, Any]
+    __slots__ = ("data", "kind", "module", "node")
+
+    def __init__(self, kind: str, node: ast.AST, module: Module, data: dict[str, Any]) -> None:
+        self.kind = kind
+        self.node = node
+        self.module = module
+        self.data = data

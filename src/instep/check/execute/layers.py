@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from instep.check.execute.definitions import Class
+from instep.check.execute.levels import goes_down
 from instep.check.execute.roles import last
 from instep.check.execute.values import Ref
 
@@ -51,6 +52,7 @@ def of_class(cls: Class) -> tuple[bool | None, bool | None]:
     return known[cls.code]
 
 
+@goes_down
 def is_modeless(cls: Class) -> bool:
     """Say whether a model surely does the same in train and in eval mode: nothing in its class is
     about modes, and all of its layers are known.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from instep.check.execute import attributes, backward, functions, optimizers, tensors
 from instep.check.execute.arguments import Call
 from instep.check.execute.definitions import Function
+from instep.check.execute.levels import goes_down
 from instep.check.execute.things import Optimizer, Scheduler
 from instep.check.execute.values import CONFIGURED, ListValue, Unknown, unify
 
@@ -53,6 +54,7 @@ def _configured(m: Machine, value: Net, call: Call, role: type[Optimizer | Sched
     return found[0] if len(found) == 1 else tuple(found)
 
 
+@goes_down
 def _of_role(value: Value, role: type) -> list[Value]:
     value = unify(value)
     if isinstance(value, role):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.check.execute.decisions import Decisions, Undecided
 from instep.check.execute.journal import Loop, Note
+from instep.check.execute.levels import MOST_EXPRESSIONS
 from instep.check.execute.program import Scope
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.values import DictValue, Gate, ListValue, Ref, Thing, Unknown, Value
@@ -82,6 +83,7 @@ class Machine:
         self.scopes: dict[Module, Scope] = {}
         self.stack: list[ast.AST] = []
         self.depth = 0
+        self.level = 0  # expressions inside expressions, over all calls
         self.returned: Value = None
         self.no_grad = 0
         self.accumulating: Accelerator | None = None  # inside its `accumulate`
@@ -114,7 +116,12 @@ class Machine:
         if type(node) is ast.Name:  # every other one: it is not worth a call of its own
             found = scope.names.get(node.id)
             return found if found is not None else self.lookup(node.id, scope)
-        return EVALUATE[type(node)](self, node, scope)
+        self.level += 1  # not taken back when something is raised: that ends the path
+        if self.level > MOST_EXPRESSIONS:
+            raise RecursionError
+        value = EVALUATE[type(node)](self, node, scope)
+        self.level -= 1
+        return value
 
     def run(self, statements: Sequence[ast.stmt], scope: Scope) -> int | None:
         """Execute statements until one leaves the block; return how."""

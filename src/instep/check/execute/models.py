@@ -18,6 +18,7 @@ from instep.check.execute import (
 )
 from instep.check.execute.arguments import Call
 from instep.check.execute.definitions import Function
+from instep.check.execute.levels import goes_down
 from instep.check.execute.roles import CRITERION, CRITERION_CLASS
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Parameters
@@ -69,6 +70,7 @@ def _is_loss(value: Net) -> bool:
     return str(value.kind) in CRITERION_CLASS or str(value.kind) in CRITERION
 
 
+@goes_down
 def _unweighted(value: Value) -> Value:
     """Return a loss without the weights that it gives its terms: they are no normalisers."""
     if isinstance(value, tuple):

@@ -12,17 +12,8 @@ from instep.check.execute.lengths import MOST_EVERY
 from instep.check.execute.roles import Names
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Grad, Net, Parameters
-from instep.check.execute.values import (
-    LENGTH,
-    DictValue,
-    ListValue,
-    Mod,
-    Thing,
-    Tick,
-    Unknown,
-    key_of,
-    unify,
-)
+from instep.check.execute.ticks import Mod, Tick
+from instep.check.execute.values import LENGTH, DictValue, ListValue, Thing, Unknown, key_of, unify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,7 +132,9 @@ def compute(kind: type[ast.operator], one: Any, two: Any) -> int | float | None:
     if isinstance(result, int) and not isinstance(result, bool):
         if abs(result) > _MOST_INT:
             return None
-        return Tick(result) if kind is ast.Sub else result
+        if kind is ast.Sub:
+            return Tick(result)
+        return result
     return result if isinstance(result, float) else None
 
 

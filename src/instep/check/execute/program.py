@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import os
 import re
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from instep.check.execute.layers import turns_dropout_off
@@ -47,6 +46,9 @@ class Module:
         self._spelled: dict[ast.AST, str] = {}
         self._keys: dict[ast.AST, str] = {}
         self._read: dict[tuple[object, ast.AST], Any] = {}
+        self._lines: list[str] | None = None
+        self._is_old: bool | None = None
+        self._drops: bool | None = None
         # What was found out about a function, a class or a branch from its text.
         self.guards: dict[ast.AST, bool] = {}
         self.resets: dict[ast.AST, bool] = {}
@@ -57,20 +59,26 @@ class Module:
         self.layers: dict[ast.AST, tuple[bool | None, bool | None]] = {}
         self.modeless: dict[ast.AST, bool] = {}
 
-    @cached_property
+    @property
     def lines(self) -> list[str]:
         """The lines of the text."""
-        return self.unit.text.split("\n")
+        if self._lines is None:
+            self._lines = self.unit.text.split("\n")
+        return self._lines
 
-    @cached_property
+    @property
     def is_old(self) -> bool:
         """Whether it can only run on a torch from before 0.5: schedulers came first then."""
-        return "volatile=True" in self.unit.text or ".data[0]" in self.unit.text
+        if self._is_old is None:
+            self._is_old = "volatile=True" in self.unit.text or ".data[0]" in self.unit.text
+        return self._is_old
 
-    @cached_property
+    @property
     def drops(self) -> bool:
         """Whether dropout may be on in its models: no rate of it is set to 0."""
-        return "drop" not in self.unit.text or not turns_dropout_off(self.tree)
+        if self._drops is None:
+            self._drops = "drop" not in self.unit.text or not turns_dropout_off(self.tree)
+        return self._drops
 
     def text(self, node: ast.stmt) -> str:
         """Return the lines that a statement stands on."""

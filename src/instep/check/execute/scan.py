@@ -5,12 +5,9 @@ each name is used.
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import NamedTuple
 
 from instep.check.execute.lengths import MOST_EVERY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 EVENTS = frozenset(
     {
@@ -25,6 +22,9 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef
 
 _LEAVES = frozenset({ast.Name, ast.Constant, ast.Pass, ast.Break, ast.Continue, ast.alias, ast.arg})
 _DEFINITIONS = frozenset({ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda})
+_YIELDS = (ast.Yield, ast.YieldFrom)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_SEEN = frozenset({ast.Call, ast.Attribute, ast.Import, ast.ImportFrom, *_LOOPS, *_YIELDS})
 _PLAIN = frozenset(
     {"arg", "asname", "attr", "conversion", "ctx", "id", "is_async", "kind", "level", "module",
      "name", "op", "ops", "simple", "type_comment", "type_ignores", "type_params"}
@@ -133,9 +133,8 @@ class Scan:
     def _visit(self, node: ast.AST, owner: ast.ClassDef | None, code: ast.AST | None) -> None:
         kind = type(node)
         first = len(self._names)
-        seen = self._SEEN.get(kind)
-        if seen is not None:
-            seen(self, node, code)
+        if kind in _SEEN:
+            self._see(node, code)
         fields = _FIELDS.get(kind)
         if fields is None:
             fields = _FIELDS[kind] = tuple(f for f in node._fields if f not in _PLAIN)
@@ -176,7 +175,18 @@ class Scan:
         self.spans.append(Span((body.lineno, body.col_offset), end, name))
         self._prefix = f"{name}.<locals>."
 
-    def _call(self, node: ast.Call, _code: ast.AST | None) -> None:
+    def _see(self, node: ast.AST, code: ast.AST | None) -> None:
+        if isinstance(node, ast.Call):
+            self._call(node)
+        elif isinstance(node, ast.Attribute):
+            if node.attr == "grad":
+                self._names.append("grad")
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            self.imports.append(node)
+        elif code is not None:
+            (self.generators if isinstance(node, _YIELDS) else self.looping).add(code)
+
+    def _call(self, node: ast.Call) -> None:
         func = node.func
         if isinstance(func, ast.Attribute):
             if func.attr == "add_argument":
@@ -191,33 +201,6 @@ class Scan:
         elif isinstance(func, ast.Name):
             self._names.append(func.id)
             self.uses.setdefault(func.id, set()).add("()")
-
-    def _attribute(self, node: ast.Attribute, _code: ast.AST | None) -> None:
-        if node.attr == "grad":
-            self._names.append("grad")
-
-    def _loop(self, _node: ast.AST, code: ast.AST | None) -> None:
-        if code is not None:
-            self.looping.add(code)
-
-    def _yield(self, _node: ast.AST, code: ast.AST | None) -> None:
-        if code is not None:
-            self.generators.add(code)
-
-    def _import(self, node: ast.Import | ast.ImportFrom, _code: ast.AST | None) -> None:
-        self.imports.append(node)
-
-    _SEEN: ClassVar[dict[type[ast.AST], Callable[[Scan, Any, ast.AST | None], None]]] = {
-        ast.Call: _call,
-        ast.Attribute: _attribute,
-        ast.For: _loop,
-        ast.AsyncFor: _loop,
-        ast.While: _loop,
-        ast.Yield: _yield,
-        ast.YieldFrom: _yield,
-        ast.Import: _import,
-        ast.ImportFrom: _import,
-    }
 
 
 def _called(node: ast.AST) -> list[str]:

@@ -6,6 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from instep.check.execute import backward, factors, tensors
+from instep.check.execute.levels import goes_down
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.values import SUM, ListValue
 
@@ -130,6 +131,7 @@ def attribute(m: Machine, node: ast.AST, tensor: Tensor, name: str, scope: Scope
     return found
 
 
+@goes_down
 def scale(m: Machine, value: Value, scaler: Scaler, call: Call) -> Value:
     """Return losses multiplied by a scaler's scale."""
     if isinstance(value, tuple):

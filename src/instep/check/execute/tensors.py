@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from instep.check.execute import factors
+from instep.check.execute.levels import goes_down
 from instep.check.execute.things import Grad, Net, Param, Parameters
 from instep.check.execute.values import SUM, DictValue, ListValue, Thing, Unknown, unify
 
@@ -33,7 +34,6 @@ class Tensor(Thing):
     parts: tuple[Any, ...] | None = ()
     reduction: str | None = None
     raw = False  # it is what a model returned that was given more than an input: a loss, perhaps
-    ragged: bool | str | None = None  # "declared": items may be ignored
     coupled: bool | None = None
     itemwise = False  # it is the sum of one loss for each item
     kind: str | None = None
@@ -47,6 +47,7 @@ class Tensor(Thing):
         self.ident = ident
         self.nets = nets
         self.made_at = node
+        self.ragged: bool | str | None = None  # "declared": items may be ignored
 
 
 def made_of(values: Iterable[Value]) -> tuple[list[Tensor], dict[Net, None], list[Unknown]]:
@@ -150,6 +151,7 @@ def as_tensor(m: Machine, value: Value, node: ast.AST) -> Tensor | None:
     return None
 
 
+@goes_down
 def _recomputed(m: Machine, formula: tuple[Any, ...]) -> Tensor | None:
     """Return the result of an operation, now that it is known to be one on a tensor."""
     node, op, left, right, scope = formula
@@ -172,6 +174,7 @@ def leaves(value: Value) -> frozenset[object]:
     return frozenset(map(leaf, (*tensors, *unknown)))
 
 
+@goes_down
 def parameters_of(value: Value) -> frozenset[Net] | None:
     """Return the models whose parameters a value holds; None if that is not known."""
     value = unify(value)

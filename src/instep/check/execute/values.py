@@ -220,14 +220,3 @@ class Gate:
     def turned(self, *, holds: bool) -> Gate:
         """Return what hangs on the same count, and now is this."""
         return Gate(self.every, literal=self.literal, holds=holds)
-
-
-class Mod(int):
-    """The rest of a division of a counter; it remembers what was divided by."""
-
-    every: int
-    literal: bool
-
-
-class Tick(int):
-    """A number that is counted up or measured from another: `count`, `i - last`."""

@@ -1,0 +1,102 @@
+"""The build that is compiled is opt-in, and what it compiles stays such that it can be."""
+
+import ast
+import builtins
+from pathlib import Path
+
+import pytest
+
+import hatch_build
+from hatch_build import AS_THEY_ARE, EXECUTOR, CompiledExecutor, sources
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def hook(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.delenv("INSTEP_COMPILED", raising=False)
+    return CompiledExecutor(str(ROOT), {}, None, None, str(ROOT / "dist"), "wheel")
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Return what was asked to be compiled; a compiler takes a minute."""
+    asked = []
+
+    def fake(folder, modules):
+        asked.extend(modules)
+        return {str(folder / "lib/instep/a.so"): "instep/a.so"}
+
+    monkeypatch.setattr(hatch_build, "compile_into", fake)
+    return asked
+
+
+@pytest.mark.parametrize("value", [None, "", "0"])
+def test_nothing_is_compiled_unless_it_is_asked_for(hook, compiled, monkeypatch, value):
+    if value is not None:
+        monkeypatch.setenv("INSTEP_COMPILED", value)
+    data = {"force_include": {}}
+    hook.initialize("standard", data)
+    hook.finalize("standard", data, "instep.whl")
+    assert (hook.dependencies(), data, compiled) == ([], {"force_include": {}}, [])
+
+
+def test_what_is_compiled_comes_into_the_wheel(hook, compiled, monkeypatch):
+    monkeypatch.setenv("INSTEP_COMPILED", "1")
+    data = {"force_include": {}}
+    hook.initialize("standard", data)
+    assert compiled == sources()
+    assert list(data.pop("force_include").values()) == ["instep/a.so"]
+    assert data == {"pure_python": False, "infer_tag": True}
+    folder = hook.folder
+    assert folder.is_dir()
+    hook.finalize("standard", data, "instep.whl")
+    assert not folder.exists()
+
+
+def test_an_editable_install_is_not_compiled(hook, compiled, monkeypatch):
+    monkeypatch.setenv("INSTEP_COMPILED", "1")
+    hook.initialize("editable", {"force_include": {}})
+    assert compiled == []
+
+
+def test_its_tools_are_pinned(hook, monkeypatch):
+    monkeypatch.setenv("INSTEP_COMPILED", "1")
+    assert [tool.partition("==")[0] for tool in hook.dependencies()] == ["mypy", "setuptools"]
+
+
+def test_what_stays_as_it_is_is_there():
+    assert {path.stem for path in (ROOT / EXECUTOR).glob("*.py")} > AS_THEY_ARE
+
+
+def executor() -> dict[str, ast.Module]:
+    paths = sorted((ROOT / EXECUTOR).glob("*.py"))
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in paths}
+    return {name: ast.parse(text) for name, text in texts.items() if name not in AS_THEY_ARE}
+
+
+@pytest.mark.parametrize(("name", "tree"), executor().items())
+def test_what_is_compiled_can_be(name, tree):
+    """mypyc computes a `cached_property` at each look, and derives from few builtins."""
+    for node in ast.walk(tree):
+        assert getattr(node, "id", None) != "cached_property", f"{name}:{node.lineno}"
+        if isinstance(node, ast.ClassDef):
+            for base in node.bases:
+                kind = getattr(builtins, getattr(base, "id", ""), Exception)
+                assert issubclass(kind, BaseException), f"{name}:{node.lineno}"
+
+
+BY_THE_TREE = {"_is_over_items", "item", "test"}
+"""They call themselves for a node inside a node, or for one value more."""
+
+
+@pytest.mark.parametrize(("name", "tree"), executor().items())
+def test_what_calls_itself_is_bounded(name, tree):
+    """Compiled, a function that calls itself without end takes the process with it."""
+    for function in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
+        called = {call.func for call in ast.walk(function) if isinstance(call, ast.Call)}
+        calls_itself = any(getattr(func, "id", None) == function.name for func in called)
+        marks = {getattr(mark, "id", None) for mark in function.decorator_list}
+        is_bounded = "goes_down" in marks or function.name in BY_THE_TREE
+        assert is_bounded or not calls_itself, f"{name}.{function.name}"
