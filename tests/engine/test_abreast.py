@@ -71,7 +71,9 @@ def test_a_parameter_that_one_branch_does_not_reach():
 
 
 def test_hooks_on_sums_and_wider_sums_are_not_parted():
-    assert opened(mlp()).can_part
+    model = mlp()
+    assert opened(model).can_part
+    assert opened(model).can_part  # hooks of other windows only take notes
     hooked = mlp()
     next(hooked.parameters()).register_post_accumulate_grad_hook(lambda p: None)
     assert not opened(hooked).can_part
@@ -104,6 +106,23 @@ def test_only_what_is_spared_is_left_as_it_is(spared):
     buffers.close(keep=False)
     buffers.open()
     assert not any(p.grad.any() for p in model.parameters())
+
+
+def test_a_group_of_which_nothing_or_all_is_spared():
+    model = instep.fuse(nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2)))
+    groups = [{"params": [p]} for p in model.parameters()]
+    buffers = FlatBuffers([torch.optim.SGD(groups, lr=0.1)], None)
+    buffers.fuse([model])
+    buffers.open()
+    for p in model.parameters():
+        p.grad.fill_(7.0)
+    buffers.close(keep=False)
+    buffers.spare(frozenset({buffers._slots[id(model[0].weight)]}))
+    buffers.open()
+    assert [p.grad.max().item() for p in model.parameters()] == [7.0, 0.0, 0.0, 0.0]
+    buffers.begin()
+    assert not any(p.grad.any() for p in model.parameters())
+    buffers.close(keep=False)
 
 
 def test_who_adds_finds_zeros(spared):

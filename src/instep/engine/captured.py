@@ -68,34 +68,40 @@ class Captures:
         self._unit = 0.0
         self._told: set[str] = set()
 
-    def prepare(self, lane: Lane, plan: Plan, loss_fn: Callable[[Any], Any]) -> Source:
-        """Return the pieces of a plan, before a window opens for them.
-
-        Zeros that the first replay would write over are spared.
-        """
+    @contextlib.contextmanager
+    def sparing(self, lane: Lane, plan: Plan, loss_fn: Callable[[Any], Any]) -> Iterator[None]:
+        """Open a window for a plan inside: zeros that its first replay writes over are spared."""
         buffers = lane.buffers
+        if not isinstance(buffers, FlatBuffers):
+            yield
+            return
         source = source_of(plan, self._identity(loss_fn, lane))
-        if isinstance(source, RowsOf) and isinstance(buffers, FlatBuffers):
+        if isinstance(source, RowsOf) and len(plan) <= LONGEST:
             keys = {source.key(given) for given in source}
             known = self._known.get(keys.pop()) if len(keys) == 1 else None
-            if isinstance(known, Series) and len(plan) <= LONGEST:
+            if isinstance(known, Series):
                 buffers.spare(known.writes(len(plan)))
-        return source
+        try:
+            yield
+        finally:
+            buffers.spare(frozenset())
 
     def run(
         self,
         window: Window,
         lane: Lane,
-        source: Source,
+        plan: Plan,
         loss_fn: Callable[[Any], Any],
         *,
-        pieces: int,
         name: str | None,
     ) -> None:
-        """Run every piece through an open window, replaying what is recorded."""
+        """Run every piece of a plan through an open window, replaying what is recorded."""
         self._tape.used = 0
         self._ready = None
         self._begun = set()
+        pieces = len(plan)
+        # Not before the window is open: it may have laid out the gradients anew.
+        source = source_of(plan, self._identity(loss_fn, lane))
         line = Line(source)
         for given in line if self._width > 1 else source:
             if self._ready is None:

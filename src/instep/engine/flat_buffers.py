@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from instep.engine.buffers import Gradients
     from instep.fast.fuse import Place
 
-NOTHING: frozenset[int] = frozenset()
-
 
 def _is_flattenable(parameter: Tensor, *, interpreted: bool) -> str | None:
     if not parameter.dtype.is_floating_point:
@@ -74,6 +72,18 @@ class _Reached:
         self.ids.add(one)
 
 
+class _Note:
+    """A hook that notes a parameter, and does nothing once those who want to know are gone."""
+
+    def __init__(self, reached: _Reached) -> None:
+        self._held = weakref.ref(reached)
+
+    def __call__(self, parameter: Tensor) -> None:
+        reached = self._held()
+        if reached is not None:
+            reached.ids.add(id(parameter))
+
+
 class FlatBuffers(Buffers):
     """The gradients of one window, in flat tensors that stay from window to window."""
 
@@ -105,7 +115,7 @@ class FlatBuffers(Buffers):
         self._reached.ids = set()
         spared, self._to_spare = self._to_spare, frozenset()
         for flat in self.flats:
-            flat.gradients.zero_() if not spared else self._zero(flat, without=spared)
+            self._zero(flat, spared, inside=False)
         self._show([flat.gradients for flat in self.flats])
         self._lend()
         self.spared = spared
@@ -125,19 +135,17 @@ class FlatBuffers(Buffers):
         if self.spared:
             spared, self.spared = self.spared, frozenset()
             for flat in self.flats:
-                self._zero(flat, only=spared)
+                self._zero(flat, spared, inside=True)
 
-    def _zero(
-        self, flat: Flat, *, only: frozenset[int] | None = None, without: frozenset[int] = NOTHING
-    ) -> None:
-        slots = [self._slots.get(id(p)) for p in flat.members]
-        views = [
-            view
-            for view, slot in zip(flat.views, slots, strict=True)
-            if (only is None or slot in only) and slot not in without
-        ]
-        if views:
-            torch._foreach_zero_(views)
+    def _zero(self, flat: Flat, slots: frozenset[int], *, inside: bool) -> None:
+        """Zero the gradients of these slots, or all but them."""
+        if not slots:
+            flat.gradients.zero_()
+            return
+        pairs = zip(flat.members, flat.views, strict=True)
+        chosen = [view for p, view in pairs if (self._slots.get(id(p)) in slots) == inside]
+        if chosen:
+            torch._foreach_zero_(chosen)
 
     def fuse(self, models: Sequence[torch.nn.Module]) -> None:
         """Lend the fused layers of these models their copies and gradients, in every window."""
@@ -196,14 +204,8 @@ class FlatBuffers(Buffers):
         self._hook()
 
     def _hook(self) -> None:
-        """Note which parameters a backward reaches; the hooks do nothing once we are gone."""
-        held = weakref.ref(self._reached)
-
-        def note(parameter: Tensor) -> None:
-            reached = held()
-            if reached is not None:
-                reached.ids.add(id(parameter))
-
+        """Note which parameters a backward reaches."""
+        note = _Note(self._reached)
         for parameter in self.members:
             known = self._hooked.get(id(parameter))
             if parameter.requires_grad and (known is None or known() is not parameter):
@@ -223,8 +225,9 @@ class FlatBuffers(Buffers):
     @property
     def can_part(self) -> bool:
         """Whether a backward may leave its gradients apart: nobody looks at the sums meanwhile."""
-        hooks = (getattr(p, "_post_accumulate_grad_hooks", None) for p in self.members)
-        return not self._widened and all(len(found or ()) <= 1 for found in hooks)
+        found = (getattr(p, "_post_accumulate_grad_hooks", None) or {} for p in self.members)
+        hooks = (hook for one in found for hook in one.values())
+        return not self._widened and all(isinstance(hook, _Note) for hook in hooks)
 
     @contextlib.contextmanager
     def apart(self) -> Iterator[list[tuple[Tensor, Tensor]]]:

@@ -260,11 +260,13 @@ class Stepper:
             require_once(self, batch, form, split, self._tried)
         if self._captures is not None and lane.is_flat and form.is_plain:
             device = lane.optimizers[0].param_groups[0]["params"][0].device
-            source = self._captures.prepare(lane, plan, loss_fn)
-            with self._captures.aside(device), self._open_by_hand([lane]) as window:
+            with (
+                self._captures.aside(device),
+                self._captures.sparing(lane, plan, loss_fn),
+                self._open_by_hand([lane]) as window,
+            ):
                 plan.try_on(loss_fn)
-                pieces = len(plan)
-                self._captures.run(window, lane, source, loss_fn, pieces=pieces, name=optimizer)
+                self._captures.run(window, lane, plan, loss_fn, name=optimizer)
             self._between_by_hand()
             return window.update
         with self._open_by_hand([lane]) as window:
