@@ -36,6 +36,7 @@ NAME = "deprecated-cuda-amp"
 SUMMARY = "A name of torch.cuda.amp is used, which torch has deprecated."
 SEVERITY = Severity.INFO
 NEEDS = (Called,)
+APART = True
 
 BAD = """\
 import torch
