@@ -8,7 +8,6 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from instep.check.execute.layers import turns_dropout_off
 from instep.check.execute.scan import Scan
 from instep.check.sources import read_units
 
@@ -68,7 +67,7 @@ class Module:
     @cached_property
     def drops(self) -> bool:
         """Whether dropout may be on in its models: no rate of it is set to 0."""
-        return "drop" not in self.unit.text or not turns_dropout_off(self.tree)
+        return "drop" not in self.unit.text or not self.scan.undropped
 
     def text(self, node: ast.stmt) -> str:
         """Return the lines that a statement stands on."""

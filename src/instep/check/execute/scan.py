@@ -57,6 +57,8 @@ class Scan:
         self.looping: set[ast.AST] = set()
         """Functions with a loop inside."""
         self.spans: list[Span] = []
+        self.undropped = False
+        """A rate of dropout is set to 0: by an argument, an attribute or an entry."""
         self._hot: dict[ast.AST, bool] = {}
         self._blocks: dict[ast.AST, bool] = {}  # by their first statement
         # The names that a statement calls, as a part of one list per function.
@@ -178,6 +180,8 @@ class Scan:
 
     def _call(self, node: ast.Call, _code: ast.AST | None) -> None:
         func = node.func
+        if len(node.args) == 1:
+            self._set(func, node.args[0])
         if isinstance(func, ast.Attribute):
             if func.attr == "add_argument":
                 self.defaults.update(_default(node))
@@ -191,6 +195,28 @@ class Scan:
         elif isinstance(func, ast.Name):
             self._names.append(func.id)
             self.uses.setdefault(func.id, set()).add("()")
+
+    def _keyword(self, node: ast.keyword, _code: ast.AST | None) -> None:
+        if type(node.value) is ast.Constant and _is_nothing(node.value):
+            self.undropped = self.undropped or "drop" in (node.arg or "").lower()
+
+    def _entries(self, node: ast.Dict, _code: ast.AST | None) -> None:
+        for key, value in zip(node.keys, node.values, strict=True):
+            if type(value) is ast.Constant and type(key) is ast.Constant and _is_nothing(value):
+                self.undropped = self.undropped or "drop" in str(key.value).lower()
+
+    def _assign(self, node: ast.Assign, _code: ast.AST | None) -> None:
+        if len(node.targets) == 1:
+            self._set(node.targets[0], node.value)
+
+    def _annotated(self, node: ast.AnnAssign, _code: ast.AST | None) -> None:
+        self._set(node.target, node.value)
+
+    def _set(self, target: ast.expr, value: ast.expr | None) -> None:
+        """Look at what is given to one name: `x.dropout = 0`, `Dropout(0)`."""
+        if type(value) is ast.Constant and _is_nothing(value):
+            name = getattr(target, "attr", None) or getattr(target, "id", "")
+            self.undropped = self.undropped or "drop" in str(name).lower()
 
     def _attribute(self, node: ast.Attribute, _code: ast.AST | None) -> None:
         if node.attr == "grad":
@@ -209,6 +235,10 @@ class Scan:
 
     _SEEN: ClassVar[dict[type[ast.AST], Callable[[Scan, Any, ast.AST | None], None]]] = {
         ast.Call: _call,
+        ast.keyword: _keyword,
+        ast.Dict: _entries,
+        ast.Assign: _assign,
+        ast.AnnAssign: _annotated,
         ast.Attribute: _attribute,
         ast.For: _loop,
         ast.AsyncFor: _loop,
@@ -218,6 +248,10 @@ class Scan:
         ast.Import: _import,
         ast.ImportFrom: _import,
     }
+
+
+def _is_nothing(node: ast.Constant) -> bool:
+    return type(node.value) in {int, float} and not node.value
 
 
 def _called(node: ast.AST) -> list[str]:
