@@ -45,7 +45,7 @@ class Source:
         self.text = text
         self.tree = tree
         self.nodes = nodes
-        self.layout = Layout(text)
+        self.layout = Layout(text, _starts(tree))
 
     def node(self, place: Place | None) -> ast.AST | None:
         """Return the node that a place stands for; None if it is not one of this text."""
@@ -138,10 +138,13 @@ class Source:
         """Whether a statement shares its lines with comments only: no `a; b`, no `if x: a`."""
         start, end = start_of(statement), end_of(statement)
         line = self.layout.lines[start.line - 1]
-        if line[: start.column].strip() or start.line in self.layout.marks.continued:
+        if line[: start.column].strip() or self._is_continued(start.line):
             return False
         rest = self.layout.lines[end.line - 1][end.column :]
         return _NOTHING_ELSE.match(rest.decode("utf-8", "surrogatepass")) is not None
+
+    def _is_continued(self, line: int) -> bool:
+        return line in self.layout.marks(line).continued
 
     def is_bracketed(self, node: ast.AST) -> bool:
         """Whether a node that no call takes has parentheses of its own around it."""
@@ -174,6 +177,16 @@ class Source:
 
     def _runs(self, loop: Loop, node: ast.AST) -> bool:
         return self.child_of(loop, node) in loop.body
+
+
+def _starts(tree: ast.Module) -> Iterator[int]:
+    """Give the lines that statements of a module begin on, if nothing stands before them there."""
+    last = 0
+    for statement in tree.body:
+        # Of a decorator only what follows the `@` is known, and that may be on another line.
+        if statement.lineno > last and not getattr(statement, "decorator_list", None):
+            yield statement.lineno
+        last = end_of(statement).line
 
 
 def is_loop(node: object) -> TypeGuard[Loop]:
