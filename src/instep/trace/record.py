@@ -126,5 +126,13 @@ class WindowRecord:
         return events
 
 
+def told(record: WindowRecord, *, certain: bool, since: int) -> WindowRecord:
+    """Return a record with what whoever made it knows of its events: whether all of them are known,
+    and where those after the last clear begin.
+    """
+    record.__dict__.update(certain=certain, since_clear=record.events[since:])
+    return record
+
+
 def _is_no_backward(event: Event) -> bool:
     return not isinstance(event, Backward)
