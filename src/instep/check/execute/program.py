@@ -86,7 +86,9 @@ class Module:
         """Say whether something in a loop hangs on the rest of a division."""
         found = self.moduli.get(node)
         if found is None:
-            found = self.moduli[node] = any(isinstance(part, ast.Mod) for part in ast.walk(node))
+            found = self.moduli[node] = "%" in self.unit.text and any(
+                isinstance(part, ast.Mod) for part in ast.walk(node)
+            )
         return found
 
     def read(self, ask: Callable[[Any, Module], _V], node: ast.AST) -> _V:
