@@ -19,6 +19,9 @@ Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.Module)
 _BLOCKS = ("body", "orelse", "finalbody")
+# Fields that hold no node with a place of its own; Python shares one `ast.Load` among all names.
+_PLAIN = frozenset({"arg", "asname", "attr", "ctx", "id", "kind", "level", "module", "op", "ops"})
+_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {}
 _NOTHING_ELSE = re.compile(r"\s*;?\s*(#.*)?\Z")
 
 
@@ -167,7 +170,10 @@ class Source:
         todo: list[ast.AST] = [self.tree]
         while todo:
             node = todo.pop()
-            for name in node._fields:
+            kind = type(node)
+            if kind not in _FIELDS:
+                _FIELDS[kind] = tuple(name for name in node._fields if name not in _PLAIN)
+            for name in _FIELDS[kind]:
                 value = getattr(node, name, None)
                 for child in value if type(value) is list else (value,):
                     if isinstance(child, ast.AST):
