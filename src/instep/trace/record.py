@@ -65,7 +65,7 @@ class WindowRecord:
     @once
     def kept(self) -> tuple[Backward, ...]:
         """The backwards after the last clear: those whose gradients the close finds."""
-        return tuple([event for event in self.since_clear if isinstance(event, Backward)])
+        return tuple([event for event in self.since_clear if type(event) is Backward])
 
     @once
     def lost(self) -> tuple[Backward, ...]:
