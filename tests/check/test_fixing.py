@@ -58,8 +58,8 @@ def rules(monkeypatch):
     book = {}
     monkeypatch.setattr(fixing, "rulebook", lambda: book)
 
-    def rule(name, mend):
-        book[CODES[name]] = SimpleNamespace(mend=mend)
+    def rule(name, mend, apart=False):
+        book[CODES[name]] = SimpleNamespace(mend=mend, APART=apart)
 
     return rule
 
@@ -240,3 +240,74 @@ def test_what_is_dear_to_judge_is_judged_less_often(rules):
     dear = judge(unit)._replace(work=100_000)
     offered = [f.fix is not None for f in fixing.with_fixes(unit, dear, judge=judge)]
     assert offered == [True] * 2 + [False] * 7
+
+
+def everywhere(name):
+    def mend(finding, source):
+        nodes = [n for n in ast.walk(source.tree) if isinstance(n, ast.Name) and n.id == "bad"]
+        yield Fix(f"call it {name}", sum((edits.replace(n, name) for n in nodes), ()))
+
+    return mend
+
+
+def counting(most=99):
+    judged = []
+
+    def count(unit):
+        judged.append(unit.text)
+        assert len(judged) <= most
+        return judge(unit)
+
+    return count, judged
+
+
+def test_a_text_that_several_fixes_make_is_judged_once(rules):
+    rules("bad", everywhere("good"))
+    unit = unit_of("bad = 1\nbad = 2\nbad = 3\n")
+    count, judged = counting()
+    offered = fixing.with_fixes(unit, judge(unit), judge=count)
+    assert judged == ["good = 1\ngood = 2\ngood = 3\n"]
+    alone = [fixing.prove(unit, f, judge(unit), judge=judge) for f in judge(unit).findings]
+    assert [finding.fix for finding in offered] == alone
+
+
+def test_judgements_of_long_texts_are_not_kept(rules, monkeypatch):
+    monkeypatch.setattr(fixing, "_MOST_KEPT", 2)
+    rules("bad", everywhere("good"))
+    unit = unit_of("bad = 1\nbad = 2\nbad = 3\n")
+    count, judged = counting()
+    assert all(f.fix for f in fixing.with_fixes(unit, judge(unit), judge=count))
+    assert len(judged) == 3
+
+
+def test_findings_that_stand_apart_are_proved_together(rules):
+    rules("bad", renames("good"), apart=True)
+    unit = unit_of("bad = 1\nbad = 2\nbad = 3\n")
+    count, judged = counting()
+    offered = fixing.with_fixes(unit, judge(unit), judge=count)
+    assert judged == ["good = 1\ngood = 2\ngood = 3\n"]
+    alone = [fixing.prove(unit, f, judge(unit), judge=judge) for f in judge(unit).findings]
+    assert [finding.fix for finding in offered] == alone
+
+
+@pytest.mark.parametrize("second", ["worse", "blind", "bad", "("])
+def test_each_is_proved_by_itself_where_they_do_not_hold_together(rules, second):
+    def mend(finding, source):
+        name = "good" if finding.place.line != 2 else second
+        yield Fix("rename it", edits.replace(source.node(finding.place), name))
+
+    rules("bad", mend, apart=True)
+    unit = unit_of("bad = 1\nbad = 2\nbad = 3\n")
+    offered = fixing.with_fixes(unit, judge(unit), judge=judge)
+    assert [finding.fix is not None for finding in offered] == [True, False, True]
+
+
+def test_one_without_a_fix_leaves_the_others_to_themselves(rules):
+    def mend(finding, source):
+        if finding.place.line != 2:
+            yield Fix("rename it", edits.replace(source.node(finding.place), "good"))
+
+    rules("bad", mend, apart=True)
+    unit = unit_of("bad = 1\nbad = 2\nbad = 3\n")
+    offered = fixing.with_fixes(unit, judge(unit), judge=judge)
+    assert [finding.fix is not None for finding in offered] == [True, False, True]

@@ -1,7 +1,10 @@
 import ast
 
+import pytest
+
 from instep.rules.source import Source, end_of, start_of
 from instep.trace import Place
+from tests.check.programs import SOURCES
 
 TEXT = """\
 import torch
@@ -117,3 +120,13 @@ def test_text_and_indent():
 def test_brackets():
     assert SOURCE.is_bracketed(CALLS["(loss + 1).backward()"].func.value)
     assert not SOURCE.is_bracketed(CALLS["loss.backward()"].func.value)
+
+
+@pytest.mark.parametrize("text", SOURCES[::40])
+def test_everything_that_has_a_place_has_a_parent(text):
+    tree = ast.parse(text)
+    source = Source(text, tree, {})
+    for node in ast.walk(tree):
+        for child in ast.iter_child_nodes(node):
+            if hasattr(child, "lineno"):
+                assert source.parent(child) is node

@@ -1,4 +1,6 @@
 import math
+from dataclasses import replace
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,6 +51,17 @@ def test_concatenated_windows_are_the_events(events):
         mine = [event for event in events if belongs(event, name)]
         assert len(joined) == len(mine)
         assert all(a is b for a, b in zip(joined, mine, strict=True))
+
+
+@given(event_lists)
+def test_what_a_walk_tells_is_what_the_events_say(events):
+    for records in windows(events).values():
+        for record, after in pairwise([*records, None]):
+            alone = replace(record)  # it has been told nothing
+            assert record.certain == alone.certain
+            assert record.since_clear == alone.since_clear
+            if after is not None and record.closed_by != "recreated":
+                assert after.pending == alone.passed_on
 
 
 @given(event_lists)

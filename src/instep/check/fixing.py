@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from instep.check.judge import Judgement
     from instep.check.units import Unit
     from instep.rules.finding import Edit, Finding
+    from instep.trace import Place
 
     Judge: TypeAlias = Callable[[Unit], Judgement]
     Accept: TypeAlias = Callable[[Unit, Sequence[Finding]], Sequence[Finding]]
@@ -26,6 +27,7 @@ _MOST_JOINED = 2  # findings that a fix brings to light and mends as well
 _MOST_WORK = 200_000  # events that rules look at, in all texts of one unit together
 _MOST_JUDGED = 40  # texts of one unit, where nobody has asked for fixes yet
 _MOST_LINES = 100_000  # of all these texts together
+_MOST_KEPT = 20_000  # lines of texts whose judgements are kept, with their trees
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,43 @@ class _Proof(NamedTuple):
     judgement: Judgement
 
 
+class _SpentError(Exception):
+    """As many texts were judged as may be."""
+
+
+class _Texts:
+    """The texts that fixes make of a unit, each judged once: the names that one import brings are
+    mended by one fix, and each of their findings offers it.
+    """
+
+    def __init__(self, judge: Judge, most: int | None = None) -> None:
+        self._judge = judge
+        self._most = most  # None: as many as there are
+        self._lines = 0
+        self._known: dict[str, tuple[Unit, Judgement]] = {}
+
+    def judged(self, unit: Unit, text: str) -> tuple[Unit, Judgement] | None:
+        """Return a unit as it is read with another text, and what is said about it; None if there
+        is no such unit.
+        """
+        known = self._known.get(text)
+        new = rewritten(unit, text) if known is None else None
+        if new is None:
+            return known
+        self._lines += text.count("\n")
+        if self._most is not None:
+            self._most -= 1
+            if self._most < 0 or self._lines > _MOST_LINES:
+                raise _SpentError
+        judged = new, self._judge(new)
+        if self._lines <= _MOST_KEPT:
+            self._known[text] = judged
+        return judged
+
+
 def prove(unit: Unit, finding: Finding, judgement: Judgement, *, judge: Judge) -> Fix | None:
     """Return a fix of a finding after which its rule finds less and no rule finds more."""
-    proof = _prove(unit, finding, judgement, _source(unit, judgement), judge)
+    proof = _prove(unit, finding, judgement, _source(unit, judgement), _Texts(judge))
     return None if proof is None else proof.fix
 
 
@@ -61,34 +97,48 @@ def with_fixes(
 
     A unit with very many findings gets fixes for the first of them; `fix_unit` finds the rest.
     """
-    limited = _limited(judge, judgement)
+    texts = _Texts(judge, max(2, min(_MOST_JUDGED, _MOST_WORK // max(judgement.work, 1))))
     source = _source(unit, judgement)
+    wanted = judgement.findings if findings is None else findings
+    together = _prove_together(unit, wanted, judgement, source, texts)
     found = []
-    for finding in judgement.findings if findings is None else findings:
-        try:
-            proof = _prove(unit, finding, judgement, source, limited)
-        except _SpentError:
-            proof = None
-        found.append(replace(finding, fix=None if proof is None else proof.fix))
+    for finding in wanted:
+        fix = together.get((finding.code, finding.place))
+        if fix is None:
+            try:
+                proof = _prove(unit, finding, judgement, source, texts)
+            except _SpentError:
+                proof = None
+            fix = None if proof is None else proof.fix
+        found.append(replace(finding, fix=fix))
     return tuple(found)
 
 
-class _SpentError(Exception):
-    """As many texts were judged as may be."""
+def _prove_together(
+    unit: Unit, findings: Sequence[Finding], before: Judgement, source: Source, texts: _Texts
+) -> dict[tuple[str, Place], Fix]:
+    """Return fixes by code and place that are proved at once: of rules whose findings stand apart,
+    all of a rule or none.
+    """
+    proved: dict[tuple[str, Place], Fix] = {}
+    for code in dict.fromkeys(finding.code for finding in findings):
+        same = [finding for finding in findings if finding.code == code]
+        if len(same) > 1 and getattr(rulebook().get(code), "APART", False):
+            first = [(finding, next(_candidates(finding, source), None)) for finding in same]
+            fixes = {(f.code, f.place): fix for f, fix in first if fix is not None}
+            edits = dict.fromkeys(edit for fix in fixes.values() for edit in fix.edits)
+            after = _after(unit, tuple(edits), texts) if len(fixes) == len(same) else None
+            if after is not None and _is_better(code, before, after, by=len(same)):
+                proved.update(fixes)
+    return proved
 
 
-def _limited(judge: Judge, judgement: Judgement) -> Judge:
-    texts = lines = 0
-    most = max(2, min(_MOST_JUDGED, _MOST_WORK // max(judgement.work, 1)))
-
-    def limited(unit: Unit) -> Judgement:
-        nonlocal texts, lines
-        texts, lines = texts + 1, lines + unit.text.count("\n")
-        if texts > most or lines > _MOST_LINES:
-            raise _SpentError
-        return judge(unit)
-
-    return limited
+def _after(unit: Unit, edits: tuple[Edit, ...], texts: _Texts) -> Judgement | None:
+    try:
+        proof = _try(unit, Fix("all of them", edits), texts)
+    except _SpentError:
+        return None
+    return None if proof is None else proof.judgement
 
 
 def fix_unit(unit: Unit, *, unsafe: bool, judge: Judge, accept: Accept) -> Fixed:
@@ -101,10 +151,11 @@ def fix_unit(unit: Unit, *, unsafe: bool, judge: Judge, accept: Accept) -> Fixed
     fixed: list[Finding] = []
     judgement = judge(unit)
     while True:
+        texts = _Texts(judge)
         remaining: list[Finding] = []
         source = _source(unit, judgement)
         for finding in accept(unit, judgement.findings):
-            proof = _prove(unit, finding, judgement, source, judge)
+            proof = _prove(unit, finding, judgement, source, texts)
             if proof is not None and (unsafe or proof.fix.is_safe):
                 fixed.append(replace(finding, fix=proof.fix))
                 unit, judgement = proof.unit, proof.judgement
@@ -119,7 +170,7 @@ def _source(unit: Unit, judgement: Judgement) -> Source:
 
 
 def _prove(
-    unit: Unit, finding: Finding, judgement: Judgement, source: Source, judge: Judge
+    unit: Unit, finding: Finding, judgement: Judgement, source: Source, texts: _Texts
 ) -> _Proof | None:
     tried: set[tuple[Edit, ...]] = set()
     for fix in _candidates(finding, source):
@@ -128,8 +179,8 @@ def _prove(
         if len(tried) == _MOST_TRIED:
             break
         tried.add(fix.edits)
-        proof = _try(unit, fix, judge)
-        proof = proof and _join(unit, finding, judgement, proof, judge)
+        proof = _try(unit, fix, texts)
+        proof = proof and _join(unit, finding, judgement, proof, texts)
         if proof is not None:
             return proof
     return None
@@ -142,17 +193,17 @@ def _candidates(finding: Finding, source: Source) -> Iterator[Fix]:
         yield from mend(finding, source)
 
 
-def _try(unit: Unit, fix: Fix, judge: Judge) -> _Proof | None:
+def _try(unit: Unit, fix: Fix, texts: _Texts) -> _Proof | None:
     try:
         text = apply(unit.text, fix.edits)
     except ValueError:
         return None
-    new = None if text == unit.text else rewritten(unit, text)
-    return None if new is None else _Proof(fix, new, judge(new))
+    judged = None if text == unit.text else texts.judged(unit, text)
+    return None if judged is None else _Proof(fix, *judged)
 
 
 def _join(
-    unit: Unit, finding: Finding, before: Judgement, proof: _Proof, judge: Judge
+    unit: Unit, finding: Finding, before: Judgement, proof: _Proof, texts: _Texts
 ) -> _Proof | None:
     """Mend what a fix has brought to light, too: the sum is what must be proved.
 
@@ -167,7 +218,7 @@ def _join(
         if found is None:
             return None
         for fix in _candidates(found, _source(proof.unit, proof.judgement)):
-            joined = _try(proof.unit, fix, judge)
+            joined = _try(proof.unit, fix, texts)
             if joined and _count(found.code, joined.judgement) < _count(
                 found.code, proof.judgement
             ):
@@ -194,8 +245,8 @@ def _counted(judgement: Judgement) -> Counter[str]:
     return Counter(f.code for f in (*judgement.findings, *judgement.elsewhere))
 
 
-def _is_better(code: str, before: Judgement, after: Judgement) -> bool:
-    less = _count(code, after) < _count(code, before)
+def _is_better(code: str, before: Judgement, after: Judgement, *, by: int = 1) -> bool:
+    less = _count(code, before) - _count(code, after) >= by
     blind = Counter(u.reason for u in after.unjudged) - Counter(u.reason for u in before.unjudged)
     # Paths may become fewer, since a branch may go; but something must still be seen.
     seen = bool(after.loops) >= bool(before.loops) and not blind

@@ -36,6 +36,7 @@ NAME = "deprecated-cuda-amp"
 SUMMARY = "A name of torch.cuda.amp is used, which torch has deprecated."
 SEVERITY = Severity.INFO
 NEEDS = (Called,)
+APART = True
 
 BAD = """\
 import torch
@@ -71,7 +72,7 @@ _NEW = {
 
 def judge(view: View) -> Iterator[Finding]:
     """Find the four names of torch.cuda.amp."""
-    yield from distinct(_report(event) for event in view.events if isinstance(event, Called))
+    yield from distinct(map(_report, view.trace.of(Called)))
 
 
 def _report(event: Called) -> Finding | None:

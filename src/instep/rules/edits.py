@@ -141,7 +141,7 @@ def _moved(source: Source, statement: ast.stmt, indent: str) -> str:
     if not source.stands_alone(statement):
         return indent + source.code(statement)
     old = source.indent(statement)
-    quoted = source.layout.marks.quoted
+    quoted = source.layout.marks(end_of(statement).line).quoted
     lines = []
     for number in range(first_line(source, statement), end_of(statement).line + 1):
         line = source.layout.line(number)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import tokenize
-from functools import cached_property
-from typing import NamedTuple
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
 
 from instep.rules.finding import Edit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _SILENT = {tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 # Tokens of their own from Python 3.12 on; -1 is no token.
@@ -41,14 +44,20 @@ class Marks(NamedTuple):
 class Layout:
     r"""Lines, cut where Python cuts them, and at no other character.
 
+    `starts` are the lines on which statements of the module begin. Between two of them tokens mean
+    the same whatever stands around: only the statements that somebody asks about are cut up.
+
     >>> layout = Layout("if x:\n\tstep()  # now\n")
     >>> layout.indent(2), layout.comment(2), layout.is_blank(3)
     ('\t', 9, True)
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, starts: Iterable[int] = ()) -> None:
         self.lines = text.encode("utf-8", "surrogatepass").split(b"\n")
-        self._text = text
+        # A backslash joins even an empty line to the statement after it.
+        joined = {at for at, line in enumerate(self.lines, start=2) if line.endswith(b"\\")}
+        self._starts = sorted({1, *starts} - joined)
+        self._marks: dict[int, Marks] = {}
 
     @property
     def end(self) -> Spot:
@@ -82,11 +91,11 @@ class Layout:
 
     def comment(self, number: int) -> int | None:
         """Return the column at which the comment of a line starts."""
-        return self.marks.comments.get(number)
+        return self.marks(number).comments.get(number)
 
     def is_comment(self, number: int) -> bool:
         """Whether a line holds a comment and nothing else."""
-        return number in self.marks.comments and self.line(number).lstrip().startswith("#")
+        return self.line(number).lstrip().startswith("#") and self.comment(number) is not None
 
     def after(self, number: int) -> Spot:
         """Return where a line may be put behind a line: `insertion` makes the text fit there."""
@@ -96,33 +105,44 @@ class Layout:
         """Return whole lines as they must be written at a spot: the last line may lack its end."""
         return f"\n{lines}" if spot == self.end and spot.column else f"{lines}\n"
 
-    @cached_property
-    def marks(self) -> Marks:
-        """Comments, continued lines and strings; empty where the text cannot be cut into tokens.
+    def marks(self, number: int) -> Marks:
+        """Return the comments, continued lines and strings of the statement that a line belongs to,
+        up to the next one; nothing where the text cannot be cut into tokens.
 
         Marks that are missing only make edits be refused or plainer: a fix is proved anyway.
         """
+        at = bisect_right(self._starts, number)
+        first = self._starts[max(at - 1, 0)]
+        if first not in self._marks:
+            end = self._starts[at] if at < len(self._starts) else len(self.lines) + 1
+            try:
+                self._marks[first] = self._cut(first, end)
+            except (tokenize.TokenError, SyntaxError):
+                self._marks[first] = Marks({}, frozenset(), frozenset())
+        return self._marks[first]
+
+    def _cut(self, first: int, end: int) -> Marks:
         comments: dict[int, int] = {}
         continued: set[int] = set()
         quoted: set[int] = set()
         begun: int | None = None  # the line on which the statement began
         formats: list[int] = []
-        try:
-            for token in tokenize.generate_tokens(io.StringIO(self._text).readline):
-                (line, column), last = token.start, token.end[0]
-                if token.type == tokenize.COMMENT:
-                    comments[line] = len(self.line(line)[:column].encode("utf-8", "surrogatepass"))
-                elif token.type == tokenize.NEWLINE:
-                    continued.update(range((begun or line) + 1, line + 1))
-                    begun = None
-                elif token.type not in _SILENT and begun is None:
-                    begun = line
-                if token.type == tokenize.STRING:
-                    quoted.update(range(line + 1, last + 1))
-                elif token.type == _FSTRING_START:
-                    formats.append(line)
-                elif token.type == _FSTRING_END:
-                    quoted.update(range(formats.pop() + 1, last + 1))
-        except (tokenize.TokenError, SyntaxError):
-            return Marks({}, frozenset(), frozenset())
+        lines = [*self.lines[first - 1 : end - 1], b""]
+        text = b"\n".join(lines).decode("utf-8", "surrogatepass")
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            line, last = token.start[0] + first - 1, token.end[0] + first - 1
+            if token.type == tokenize.COMMENT:
+                before = self.line(line)[: token.start[1]]
+                comments[line] = len(before.encode("utf-8", "surrogatepass"))
+            elif token.type == tokenize.NEWLINE:
+                continued.update(range((begun or line) + 1, line + 1))
+                begun = None
+            elif token.type not in _SILENT and begun is None:
+                begun = line
+            if token.type == tokenize.STRING:
+                quoted.update(range(line + 1, last + 1))
+            elif token.type == _FSTRING_START:
+                formats.append(line)
+            elif token.type == _FSTRING_END:
+                quoted.update(range(formats.pop() + 1, last + 1))
         return Marks(comments, frozenset(continued), frozenset(quoted))

@@ -12,6 +12,8 @@ A rule is a module with
     NEEDS      kinds of events of which a trace has to have each, or `judge` finds nothing in it and
                is not asked; left out where there is none
     mend       (Finding, Source) -> Fix or None; left out where no fix is possible
+    APART      True where each finding is about a name as it is written, whatever runs before and
+               after it: fixes of several are proved together; left out otherwise
     SEEN       "watch" where only a running job can see the mistake; left out otherwise
 """
 

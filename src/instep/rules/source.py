@@ -19,6 +19,9 @@ Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.Module)
 _BLOCKS = ("body", "orelse", "finalbody")
+# Fields that hold no node with a place of its own; Python shares one `ast.Load` among all names.
+_PLAIN = frozenset({"arg", "asname", "attr", "ctx", "id", "kind", "level", "module", "op", "ops"})
+_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {}
 _NOTHING_ELSE = re.compile(r"\s*;?\s*(#.*)?\Z")
 
 
@@ -45,7 +48,7 @@ class Source:
         self.text = text
         self.tree = tree
         self.nodes = nodes
-        self.layout = Layout(text)
+        self.layout = Layout(text, _starts(tree))
 
     def node(self, place: Place | None) -> ast.AST | None:
         """Return the node that a place stands for; None if it is not one of this text."""
@@ -138,10 +141,13 @@ class Source:
         """Whether a statement shares its lines with comments only: no `a; b`, no `if x: a`."""
         start, end = start_of(statement), end_of(statement)
         line = self.layout.lines[start.line - 1]
-        if line[: start.column].strip() or start.line in self.layout.marks.continued:
+        if line[: start.column].strip() or self._is_continued(start.line):
             return False
         rest = self.layout.lines[end.line - 1][end.column :]
         return _NOTHING_ELSE.match(rest.decode("utf-8", "surrogatepass")) is not None
+
+    def _is_continued(self, line: int) -> bool:
+        return line in self.layout.marks(line).continued
 
     def is_bracketed(self, node: ast.AST) -> bool:
         """Whether a node that no call takes has parentheses of its own around it."""
@@ -164,7 +170,10 @@ class Source:
         todo: list[ast.AST] = [self.tree]
         while todo:
             node = todo.pop()
-            for name in node._fields:
+            kind = type(node)
+            if kind not in _FIELDS:
+                _FIELDS[kind] = tuple(name for name in node._fields if name not in _PLAIN)
+            for name in _FIELDS[kind]:
                 value = getattr(node, name, None)
                 for child in value if type(value) is list else (value,):
                     if isinstance(child, ast.AST):
@@ -174,6 +183,16 @@ class Source:
 
     def _runs(self, loop: Loop, node: ast.AST) -> bool:
         return self.child_of(loop, node) in loop.body
+
+
+def _starts(tree: ast.Module) -> Iterator[int]:
+    """Give the lines that statements of a module begin on, if nothing stands before them there."""
+    last = 0
+    for statement in tree.body:
+        # Of a decorator only what follows the `@` is known, and that may be on another line.
+        if statement.lineno > last and not getattr(statement, "decorator_list", None):
+            yield statement.lineno
+        last = end_of(statement).line
 
 
 def is_loop(node: object) -> TypeGuard[Loop]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from instep.rules.registry import rulebook
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 
     from instep.rules.finding import Finding
     from instep.rules.view import View
-    from instep.trace import Place
+    from instep.trace import Event, Place
 
 # A rule, and those whose findings it explains where both name a common place: mending its
 # finding removes the other. Order matters for chains only, and there are none.
@@ -41,9 +42,9 @@ def judge_all(view: View, codes: Collection[str] | None = None) -> list[Finding]
     wanted = rules.keys() if codes is None else rules.keys() & set(codes)
     needed = wanted | {code for code, explained in EXPLAINS.items() if explained & wanted}
     found: dict[str, list[Finding]] = {}
-    for code, rule in rules.items():
-        if code in needed and view.holds(getattr(rule, "NEEDS", ())):
-            told = list(rule.judge(view))
+    for code, kinds in _needs().items():
+        if code in needed and kinds <= view.kinds:
+            told = list(rules[code].judge(view))
             if told:
                 found[code] = told
     if not found:
@@ -56,6 +57,12 @@ def judge_all(view: View, codes: Collection[str] | None = None) -> list[Finding]
         if not _is_explained(finding, found)
     ]
     return sorted(kept, key=_position)
+
+
+@cache
+def _needs() -> dict[str, frozenset[type[Event]]]:
+    """Return the kinds of events without which each rule is not asked, by its code, in order."""
+    return {code: frozenset(getattr(rule, "NEEDS", ())) for code, rule in rulebook().items()}
 
 
 def _is_explained(finding: Finding, found: dict[str, list[Finding]]) -> bool:

@@ -40,9 +40,10 @@ class View:
         found: _V = self._read[ask]
         return found
 
-    def holds(self, kinds: Iterable[type[Event]]) -> bool:
-        """Say whether there is at least one event of each of some kinds."""
-        return self.trace.holds(kinds)
+    @once
+    def kinds(self) -> frozenset[type[Event]]:
+        """The kinds of events that there are."""
+        return self.trace.kinds()
 
     @property
     def facts(self) -> Mapping[str, Mapping[str, Fact]]:

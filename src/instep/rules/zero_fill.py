@@ -75,8 +75,8 @@ def judge(view: View) -> Iterator[Finding]:
             f"the gradients of `{spelled(event.optimizers[0])}` are filled with zeros, which costs "
             "a write and a read of all of them per update and keeps their memory.",
         )
-        for event in view.events
-        if isinstance(event, Zero) and event.set_to_none is False and event.optimizers
+        for event in view.trace.of(Zero)
+        if event.set_to_none is False and event.optimizers
     )
 
 

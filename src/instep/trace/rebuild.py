@@ -7,11 +7,12 @@ from typing import Any
 from instep.trace.base import Event, OnOptimizer, OnOptimizers
 from instep.trace.created import Created
 from instep.trace.gradients import clears, count_micro_batches
-from instep.trace.record import Closing, WindowRecord
-from instep.trace.surroundings import Drawn, EpochEnd
-from instep.trace.updates import Backward, Step, WindowDiscarded, Zero
+from instep.trace.record import Closing, WindowRecord, told
+from instep.trace.surroundings import Drawn, EpochEnd, Opaque
+from instep.trace.updates import Backward, GradEdited, Step, WindowDiscarded, Zero
 
 _NAMING = (OnOptimizer, OnOptimizers, Created)
+_NAMES: dict[type[Event], bool] = {}  # whether events of a class name optimizers
 
 
 def windows(events: Iterable[Event]) -> dict[str, tuple[WindowRecord, ...]]:
@@ -34,8 +35,12 @@ def optimizers(events: Iterable[Event]) -> tuple[str, ...]:
     """Return the ids of all optimizers that the events name, by first appearance."""
     named: dict[str, None] = {}
     for event in events:
-        if isinstance(event, _NAMING):
-            named.update(dict.fromkeys(event.touches() or ()))
+        kind = type(event)
+        if kind not in _NAMES:
+            _NAMES[kind] = issubclass(kind, _NAMING)
+        if _NAMES[kind]:
+            for name in event.touches() or ():
+                named[name] = None
     return tuple(named)
 
 
@@ -83,6 +88,11 @@ class _Walk:
     # Backwards since the last clear: place in `events` -> the loaders that fed it.
     waiting: dict[int, set[str | None]] = field(default_factory=dict)
     leftover: int = 0
+    # What a record would find by going through its events again.
+    since: int = 0  # the place in `events` after the last clear
+    kept: int = 0  # backwards from there on
+    certain: bool = True  # all events are known
+    known: bool = True  # those after the last clear are
 
     def name(self, event: Event) -> None:
         if self.named and isinstance(event, Created):
@@ -95,7 +105,10 @@ class _Walk:
         if event.of is None:
             self.drawn.add(event.loader)
 
-    def fill(self, _event: Backward) -> None:
+    def fill(self, event: Backward) -> None:
+        self.kept += 1
+        if event.optimizers is None:
+            self.lose()
         # No draw since the last backward: a second loss on the same batch.
         self.fed, self.drawn = self.drawn or self.fed, set()
         self.waiting[len(self.events) - 1] = self.fed
@@ -103,12 +116,33 @@ class _Walk:
     def clear(self, event: Zero) -> None:
         if clears(event):
             self.waiting.clear()
+            self.empty()
+        else:
+            self.lose()
 
-    def step(self, _event: Step) -> None:
+    def edit(self, event: GradEdited) -> None:
+        if event.factor is None:
+            self.lose()
+
+    def hide(self, _event: Opaque) -> None:
+        self.lose()
+
+    def step(self, event: Step) -> None:
+        if event.optimizer is None:
+            self.lose()
         self.close("step")
 
     def discard(self, _event: WindowDiscarded) -> None:
+        self.empty()
         self.close("discarded")
+
+    def lose(self) -> None:
+        """Go on without knowing what is in the gradients."""
+        self.certain = self.known = False
+
+    def empty(self) -> None:
+        """Go on with nothing in the gradients."""
+        self.since, self.kept, self.known = len(self.events), 0, True
 
     def end_epoch(self, event: EpochEnd) -> None:
         if event.of is not None:
@@ -132,10 +166,16 @@ class _Walk:
             pending=self.pending,
             leftover=self.leftover,
         )
-        self.records.append(record)
-        self.pending = record.passed_on
+        self.records.append(told(record, certain=self.certain, since=self.since))
+        self.pending = self.passed_on()
         self.events, self.named, self.leftover = [], False, 0
+        self.since, self.kept, self.certain, self.known = 0, 0, True, True
         self.waiting.clear()
+
+    def passed_on(self) -> int | None:
+        """Return the backwards in `.grad` at the close, as the record does; None if not known."""
+        carried = 0 if self.since else self.pending
+        return carried + self.kept if carried is not None and self.known else None
 
 
 # What changes more in a walk than the events of its open window.
@@ -143,6 +183,8 @@ _TURNS: dict[type[Event], Callable[[_Walk, Any], None]] = {
     Backward: _Walk.fill,
     Drawn: _Walk.draw,
     EpochEnd: _Walk.end_epoch,
+    GradEdited: _Walk.edit,
+    Opaque: _Walk.hide,
     Step: _Walk.step,
     WindowDiscarded: _Walk.discard,
     Zero: _Walk.clear,

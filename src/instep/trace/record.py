@@ -65,7 +65,7 @@ class WindowRecord:
     @once
     def kept(self) -> tuple[Backward, ...]:
         """The backwards after the last clear: those whose gradients the close finds."""
-        return tuple([event for event in self.since_clear if isinstance(event, Backward)])
+        return tuple([event for event in self.since_clear if type(event) is Backward])
 
     @once
     def lost(self) -> tuple[Backward, ...]:
@@ -124,6 +124,14 @@ class WindowRecord:
             if clears(events[at - 1]):
                 return events[at:]
         return events
+
+
+def told(record: WindowRecord, *, certain: bool, since: int) -> WindowRecord:
+    """Return a record with what whoever made it knows of its events: whether all of them are known,
+    and where those after the last clear begin.
+    """
+    record.__dict__.update(certain=certain, since_clear=record.events[since:])
+    return record
 
 
 def _is_no_backward(event: Event) -> bool:

@@ -56,10 +56,9 @@ def test_one_that_was_replaced_is_gone():
             ("step", {"optimizer": b}),
         )
     )
-    found.now = 1
-    assert found.present() == [a]
-    found.now = 3
-    assert found.present() == [b]
+    for now, there in [(0, [a]), (1, [a]), (2, [b]), (3, [b]), (1, [a])]:
+        found.now = now
+        assert found.present() == there
 
 
 def test_one_that_is_still_used_is_there():

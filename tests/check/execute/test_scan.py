@@ -109,3 +109,25 @@ class A:
 f()
 """
     assert Scan(ast.parse(source)).function_at(*position) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "off"),
+    [
+        ("config.hidden_dropout_prob = 0.0", True),
+        ("dropout: float = 0", True),
+        ("net = Net(3, dropout=0)", True),
+        ("config = {'attention_dropout': 0.0, 'layers': 2}", True),
+        ("class A:\n    def f(self, rate):\n        self.drop = nn.Dropout(0.)", True),
+        ("f(lambda: Net(drop=0))", True),
+        ("loader = DataLoader(data, drop_last=False)", False),
+        ("dropout = 0.1", False),
+        ("a = dropout = 0", False),
+        ("dropout: float", False),
+        ("net = Dropout(0, 1)", False),
+        ("net = Net(rate=0)", False),
+        ("config = {0: 0, **other}", False),
+    ],
+)
+def test_a_rate_of_dropout_that_is_set_to_nothing(text, off):
+    assert Scan(ast.parse(text)).undropped is off

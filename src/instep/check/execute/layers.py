@@ -110,31 +110,43 @@ def is_settled(cls: Class) -> bool:
     """Say whether all that a new model uses either has no mode or was taken over from a model that
     had been put into eval mode, or comes in it.
     """
-    initial, forward = (_method(cls, name) for name in ("__init__", "forward"))
+    taken = cls.scope.module.read(_taken, cls.code)
+    if taken is None or [last(name) for name in cls.outside()] != ["Module"]:
+        return False
+    assigned, settled, used = taken
+    seen, safe = bool(settled), set[str]()
+    for name, value in assigned:
+        known = isinstance(value, ast.Call) and _called(value) in MODELESS
+        loaded = isinstance(value, ast.Call) and _comes_in_eval_mode(cls.scope, value)
+        seen = seen or loaded
+        is_safe = known or loaded or _root(value) in settled
+        (safe.add if is_safe else safe.discard)(name)
+    return seen and used <= safe
+
+
+def _taken(
+    code: ast.ClassDef, module: Module
+) -> tuple[list[tuple[str, ast.expr]], set[str], set[str]] | None:
+    """Return what a new model is given, what of that was put into eval mode before, and what it
+    uses; None where the text says nothing of that kind.
+    """
+    initial, forward = (_method(code, name) for name in ("__init__", "forward"))
     if initial is None or forward is None:
-        return False
-    module = cls.scope.module
+        return None
     text = module.text(initial)
-    if not (".eval()" in text or "from_pretrained(" in text):
-        return False
-    if [last(name) for name in cls.outside()] != ["Module"] or _MODES.search(module.text(forward)):
-        return False
-    settled, safe = _settled(initial), set[str]()
-    seen = bool(settled)
+    if not (".eval()" in text or "from_pretrained(" in text) or _MODES.search(module.text(forward)):
+        return None
+    assigned = []
     for node in ast.walk(initial):
         match node:
             case ast.Assign(targets=[ast.Attribute(ast.Name("self"), name)], value=value):
-                known = isinstance(value, ast.Call) and _called(value) in MODELESS
-                loaded = isinstance(value, ast.Call) and _comes_in_eval_mode(cls.scope, value)
-                seen = seen or loaded
-                is_safe = known or loaded or _root(value) in settled
-                (safe.add if is_safe else safe.discard)(name)
+                assigned.append((name, value))
     used = {
         part.attr
         for part in ast.walk(forward)
         if isinstance(part, ast.Attribute) and getattr(part.value, "id", None) == "self"
     }
-    return seen and used <= safe
+    return assigned, _settled(initial), used
 
 
 def _comes_in_eval_mode(scope: Scope | None, call: ast.Call) -> bool:
@@ -150,8 +162,8 @@ def _comes_in_eval_mode(scope: Scope | None, call: ast.Call) -> bool:
     return isinstance(found, Ref) and found.path.startswith(_EVALUATED)
 
 
-def _method(cls: Class, name: str) -> ast.FunctionDef | None:
-    found = (part for part in cls.code.body if isinstance(part, ast.FunctionDef))
+def _method(code: ast.ClassDef, name: str) -> ast.FunctionDef | None:
+    found = (part for part in code.body if isinstance(part, ast.FunctionDef))
     return next((part for part in found if part.name == name), None)
 
 
@@ -183,39 +195,6 @@ def notices_mode(net: Net, module: Module) -> bool:
     if net.modeless or net.settled or net.batchnorm:
         return not (net.modeless or net.settled)
     return module.drops and (net.cls is None or net.cls.scope.module.drops)
-
-
-def turns_dropout_off(tree: ast.Module) -> bool:
-    """Say whether a text sets a rate of dropout to 0: by an argument, an attribute or an entry.
-
-    >>> turns_dropout_off(ast.parse("config.hidden_dropout_prob = 0.0"))
-    True
-    >>> turns_dropout_off(ast.parse("loader = DataLoader(data, drop_last=False)"))
-    False
-    """
-    return any(
-        isinstance(value, ast.Constant)
-        and type(value.value) in {int, float}
-        and not value.value
-        and "drop" in name.lower()
-        for node in ast.walk(tree)
-        for name, value in _settings(node)
-    )
-
-
-def _settings(node: ast.AST) -> Iterator[tuple[str, ast.AST | None]]:
-    """Give what a node sets, by its name."""
-    match node:
-        case ast.keyword(arg=str(name)):
-            yield name, node.value
-        case ast.Dict():
-            for key, value in zip(node.keys, node.values, strict=True):
-                if isinstance(key, ast.Constant):
-                    yield str(key.value), value
-        case ast.Assign(targets=[target]) | ast.AnnAssign(target=target):
-            yield str(getattr(target, "attr", None) or getattr(target, "id", "")), node.value
-        case ast.Call(func=func, args=[rate]):
-            yield str(getattr(func, "attr", None) or getattr(func, "id", "")), rate
 
 
 def _has_batchnorm(cls: Class, own: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from instep.check.execute.things import Net, Optimizer, Scheduler, overlap
@@ -27,6 +28,9 @@ class Owners:
         for at, note in enumerate(notes):
             if note.kind not in _WITHOUT:
                 self._collect(at, note)
+        # It is asked for at nearly every note, and changes at a few.
+        self._changes = sorted({*self._born.values(), *self._gone.values()})
+        self._present: dict[int, list[Optimizer]] = {}
 
     def _collect(self, at: int, note: Note) -> None:
         """Find every optimizer that the path knows, and from when to when there is it: one that
@@ -38,17 +42,22 @@ class Owners:
             self._born[note.data["thing"]] = at
             return
         for value in note.data.values():
-            for inner in value if isinstance(value, list) else (value,):
-                if isinstance(inner, Optimizer):
+            for inner in value if type(value) is list else (value,):
+                kind = type(inner)  # neither of the two has subclasses
+                if kind is Optimizer:
                     self.optimizers.setdefault(inner)
                     self._gone.pop(inner, None)
-                elif isinstance(inner, Scheduler) and inner.optimizer is not None:
+                elif kind is Scheduler and inner.optimizer is not None:
                     self.optimizers.setdefault(inner.optimizer)
 
     def present(self) -> list[Optimizer]:
         """Return the optimizers that there are now."""
-        if not self._gone and not self._born:
-            return list(self.optimizers)
+        at = bisect_right(self._changes, self.now)
+        if at not in self._present:
+            self._present[at] = self._there()
+        return self._present[at]
+
+    def _there(self) -> list[Optimizer]:
         return [
             optimizer
             for optimizer in self.optimizers

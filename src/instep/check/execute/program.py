@@ -7,7 +7,6 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from instep.check.execute.layers import turns_dropout_off
 from instep.check.execute.scan import Scan
 from instep.check.sources import read_units
 
@@ -48,7 +47,6 @@ class Module:
         self._read: dict[tuple[object, ast.AST], Any] = {}
         self._lines: list[str] | None = None
         self._is_old: bool | None = None
-        self._drops: bool | None = None
         # What was found out about a function, a class or a branch from its text.
         self.guards: dict[ast.AST, bool] = {}
         self.resets: dict[ast.AST, bool] = {}
@@ -76,9 +74,7 @@ class Module:
     @property
     def drops(self) -> bool:
         """Whether dropout may be on in its models: no rate of it is set to 0."""
-        if self._drops is None:
-            self._drops = "drop" not in self.unit.text or not turns_dropout_off(self.tree)
-        return self._drops
+        return "drop" not in self.unit.text or not self.scan.undropped
 
     def text(self, node: ast.stmt) -> str:
         """Return the lines that a statement stands on."""
@@ -97,7 +93,9 @@ class Module:
         """Say whether something in a loop hangs on the rest of a division."""
         found = self.moduli.get(node)
         if found is None:
-            found = self.moduli[node] = any(isinstance(part, ast.Mod) for part in ast.walk(node))
+            found = self.moduli[node] = "%" in self.unit.text and any(
+                isinstance(part, ast.Mod) for part in ast.walk(node)
+            )
         return found
 
     def read(self, ask: Callable[[Any, Module], _V], node: ast.AST) -> _V:

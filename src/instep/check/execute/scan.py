@@ -24,7 +24,8 @@ _LEAVES = frozenset({ast.Name, ast.Constant, ast.Pass, ast.Break, ast.Continue, 
 _DEFINITIONS = frozenset({ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda})
 _YIELDS = (ast.Yield, ast.YieldFrom)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
-_SEEN = frozenset({ast.Call, ast.Attribute, ast.Import, ast.ImportFrom, *_LOOPS, *_YIELDS})
+_GIVES = (ast.keyword, ast.Dict, ast.Assign, ast.AnnAssign)
+_SEEN = frozenset({ast.Call, ast.Attribute, ast.Import, ast.ImportFrom, *_GIVES, *_LOOPS, *_YIELDS})
 _PLAIN = frozenset(
     {"arg", "asname", "attr", "conversion", "ctx", "id", "is_async", "kind", "level", "module",
      "name", "op", "ops", "simple", "type_comment", "type_ignores", "type_params"}
@@ -57,6 +58,8 @@ class Scan:
         self.looping: set[ast.AST] = set()
         """Functions with a loop inside."""
         self.spans: list[Span] = []
+        self.undropped = False
+        """A rate of dropout is set to 0: by an argument, an attribute or an entry."""
         self._hot: dict[ast.AST, bool] = {}
         self._blocks: dict[ast.AST, bool] = {}  # by their first statement
         # The names that a statement calls, as a part of one list per function.
@@ -181,6 +184,8 @@ class Scan:
         elif isinstance(node, ast.Attribute):
             if node.attr == "grad":
                 self._names.append("grad")
+        elif isinstance(node, _GIVES):
+            self._given(node)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             self.imports.append(node)
         elif code is not None:
@@ -188,6 +193,8 @@ class Scan:
 
     def _call(self, node: ast.Call) -> None:
         func = node.func
+        if len(node.args) == 1:
+            self._set(func, node.args[0])
         if isinstance(func, ast.Attribute):
             if func.attr == "add_argument":
                 self.defaults.update(_default(node))
@@ -201,6 +208,29 @@ class Scan:
         elif isinstance(func, ast.Name):
             self._names.append(func.id)
             self.uses.setdefault(func.id, set()).add("()")
+
+    def _given(self, node: ast.AST) -> None:
+        """Look at what is given to a name: `x.dropout = 0`, `Dropout(0)`, `{"dropout": 0}`."""
+        if isinstance(node, ast.keyword):
+            if type(node.value) is ast.Constant and _is_nothing(node.value):
+                self.undropped = self.undropped or "drop" in (node.arg or "").lower()
+        elif isinstance(node, ast.Dict):
+            for key, value in zip(node.keys, node.values, strict=True):
+                if type(value) is ast.Constant and type(key) is ast.Constant and _is_nothing(value):
+                    self.undropped = self.undropped or "drop" in str(key.value).lower()
+        elif isinstance(node, ast.AnnAssign):
+            self._set(node.target, node.value)
+        elif isinstance(node, ast.Assign) and len(node.targets) == 1:
+            self._set(node.targets[0], node.value)
+
+    def _set(self, target: ast.expr, value: ast.expr | None) -> None:
+        if type(value) is ast.Constant and _is_nothing(value):
+            name = getattr(target, "attr", None) or getattr(target, "id", "")
+            self.undropped = self.undropped or "drop" in str(name).lower()
+
+
+def _is_nothing(node: ast.Constant) -> bool:
+    return type(node.value) in {int, float} and not node.value
 
 
 def _called(node: ast.AST) -> list[str]:

@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from instep.check.execute.arguments import Call
     from instep.check.execute.program import Module
 
+_LOSING = ("LambdaLR", "schedule_with_warmup", "get_constant_schedule")
+"""What is in the names of those that may lose nothing."""
+
 
 def is_skippable(path: str, call: Call) -> bool:
     """Say whether a schedule may lose nothing with its first value: it does not, or it is one of
@@ -21,7 +24,9 @@ def is_skippable(path: str, call: Call) -> bool:
     return code is not None and call.scope.module.read(_chooses, code)
 
 
-def _chooses(code: ast.AST, _module: Module) -> bool:
+def _chooses(code: ast.AST, module: Module) -> bool:
+    if not any(name in module.unit.text for name in _LOSING):
+        return False  # without going through every node of the function
     return any(isinstance(node, ast.Call) and _loses_nothing(node) for node in ast.walk(code))
 
 

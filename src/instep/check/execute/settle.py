@@ -40,12 +40,13 @@ class Settler:
     def trace(self) -> Trace:
         """Return the trace."""
         handlers = _handlers()
-        events: list[Event | Thing] = []
+        events: list[Event] = []
+        made: list[tuple[int, Thing]] = []  # before which event
         for at, note in enumerate(self.m.notes):
             self.owners.now = at
             if note.kind == "made":
                 # Its place in the trace; it is described when everything is known.
-                events.append(note.data["thing"])
+                made.append((len(events), note.data["thing"]))
                 continue
             handler = handlers.get(note.kind)
             if handler is not None:
@@ -54,7 +55,7 @@ class Settler:
                     events.append(event)
                     if note.kind in _ON_ONE:
                         events.extend(self._beside(event, note))
-        placed = self._placed(events)
+        placed = self._placed(events, made)
         return Trace([*self._head(), *placed])
 
     def _beside(self, event: Event, note: Note) -> Iterator[Event]:
@@ -62,22 +63,22 @@ class Settler:
         leaves in their windows is not theirs alone.
         """
         optimizer = note.data.get("optimizer")
-        if isinstance(optimizer, Optimizer):
+        if isinstance(optimizer, Optimizer) and len(self.owners.optimizers) > 1:
             held = tuple(self.ids.of(other) for other in self.owners.beside(optimizer))
             if held:
                 yield GradEdited(held, place=event.place)
 
-    def _placed(self, events: list[Event | Thing]) -> list[Event]:
+    def _placed(self, events: list[Event], made: list[tuple[int, Thing]]) -> list[Event]:
         """Put the creation of what was seen being made where it happened, and all else first."""
         placed: list[Event] = []
-        for event in events:
-            if not isinstance(event, Thing):
-                placed.append(event)
-                continue
-            created = self.ids.created.pop(self.ids.known(event) or "", None)
+        last = 0
+        for at, thing in made:
+            created = self.ids.created.pop(self.ids.known(thing) or "", None)
             if created is not None:
+                placed += events[last:at]
                 placed.append(created)
-        return placed
+                last = at
+        return placed + events[last:]
 
     def _head(self) -> Iterator[Event]:
         facts: dict[str, Fact] = {"source": "check"}
