@@ -108,15 +108,22 @@ class Cutter:
         )
         self.is_plain = not dim and not self._has_jagged
         """Whether samples are along the first axis of every tensor."""
-        self._is_tensor = self.is_plain and type(batch) is Tensor and batch.dim() > 0
+        self._is_tensor = self.is_plain and _is_dense(batch)
+        self._are_tensors = (
+            self.is_plain and type(batch) in (tuple, list) and all(map(_is_dense, batch))
+        )
         for held in tree.objects(batch):
             _refuse_opaque(held, samples, dim)
 
     def __call__(self, part: slice) -> Any:
         """Return these samples of the batch, in its own structure."""
-        if self._is_tensor:  # the shortest way, for what is asked once per micro-batch
+        # The shortest ways first: this is asked once per micro-batch.
+        if self._is_tensor:
             rows: Tensor = self.batch.narrow(0, part.start, part.stop - part.start)
             return rows
+        if self._are_tensors:
+            start, count = part.start, part.stop - part.start
+            return type(self.batch)([tensor.narrow(0, start, count) for tensor in self.batch])
         # Jagged tensors that share their offsets can be added to each other; so must their pieces.
         offsets: dict[int, Tensor] = {}
 
@@ -141,6 +148,10 @@ class Cutter:
         if self._dim and tensor.dim() > 1:
             return tensor.narrow(self._dim, part.start, part.stop - part.start)
         return tensor[part]
+
+
+def _is_dense(value: object) -> bool:
+    return type(value) is Tensor and value.dim() > 0
 
 
 def _refuse_opaque(held: Any, samples: int, dim: int) -> None:
