@@ -9,6 +9,8 @@ products, gradients that are laid out anew, layers that are frozen.
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -278,3 +280,53 @@ def test_a_sum_in_a_closure_keeps_micro_steps_in_order(on_host):
     with pytest.warns(InstepWarning, match="total"):
         for _ in range(2):
             stepper.step(torch.randn(16, WIDTH), loss, split=2)
+
+
+class Trainer:
+    """What many write: the loss is a method, and the model an attribute."""
+
+    def __init__(self):
+        self.model = net()
+
+    def loss(self, piece):
+        return loss_of(self.model, piece)
+
+
+def test_a_method_is_recorded_once(on_host):
+    trainer = Trainer()
+    optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.05)
+    stepper = instep.Stepper(trainer.model, optimizer, fused=True, capture=True)
+    for _ in range(5):
+        stepper.step(torch.randn(16, WIDTH), trainer.loss, split=2)
+    assert len(on_host) == 1
+
+
+def test_functions_that_are_new_in_every_step_are_said_and_not_kept(on_host):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    stepper = instep.Stepper(model, optimizer, fused=True, capture=True)
+    kept = []
+    with pytest.warns(InstepWarning, match="no further ones") as caught:
+        for _ in range(20):
+            weight = torch.ones(1)
+            kept.append(weakref.ref(weight))
+            x = torch.randn(8, WIDTH)
+            stepper.step(x, lambda piece, w=weight: loss_of(model, piece) * w.sum(), split=2)
+    assert len(caught) == 1
+    assert len(on_host) == captured.SHAPES
+    del weight
+    gc.collect()
+    assert sum(ref() is not None for ref in kept) <= captured.SHAPES
+
+
+def test_kinds_that_came_once_make_room_for_others(on_host):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    stepper = instep.Stepper(model, optimizer, fused=True, capture=True)
+    for rows in range(1, captured.MOST_WARM + 10):  # a piece of each kind, and no second one
+        stepper.step(torch.randn(rows, WIDTH), lambda piece: loss_of(model, piece), split=rows)
+    assert not on_host
+    assert len(stepper._captures._warm) <= captured.MOST_WARM
+    for _ in range(3):
+        stepper.step(torch.randn(8, WIDTH), lambda piece: loss_of(model, piece), split=2)
+    assert len(on_host) == 1

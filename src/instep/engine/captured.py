@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-import types
 import warnings
 from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -20,6 +20,7 @@ from torch import Tensor
 from instep.engine.declare import LOSS
 from instep.engine.flat_buffers import FlatBuffers
 from instep.engine.function import read_result
+from instep.engine.identities import name_of
 from instep.engine.recordings import Recording, Series
 from instep.engine.sources import RowsOf, source_of
 from instep.engine.surroundings import Surroundings
@@ -43,8 +44,31 @@ WARM_UP = 3
 SHAPES = 8
 """Shapes that are recorded; further ones run as usual."""
 
+MOST_WARM = 64
+"""Kinds of pieces that have run once or twice, and may come again."""
+
 UNRECORDABLE = "this loss function cannot be recorded."
 IN_ORDER = "micro-steps run one after the other."
+MANY = f"{SHAPES} kinds of micro-batches are recorded, and no further ones."
+FIXES = {
+    UNRECORDABLE: "leave out what reads the device (.item(), int(tensor), if tensor, prints), or "
+    "capture=True.",
+    IN_ORDER: "pass capture=True, or leave out what they share.",
+    MANY: "pass what changes from step to step as a part of the batch; pad batches to fewer "
+    "lengths.",
+}
+
+
+@dataclass
+class _Warm:
+    """A kind of micro-batch that runs as usual until it is recorded."""
+
+    inside: list[object]
+    """What its function is known by."""
+    count: int = 0
+    survey: Survey = field(default_factory=Survey)
+    written: list[str] = field(default_factory=list)
+    """What a micro-step changes besides gradients."""
 
 
 class Captures:
@@ -55,13 +79,11 @@ class Captures:
         self._width = width
         self._tape = Tape()
         self.aside = self._tape.aside
-        self._known: dict[Hashable, Series | int | None] = {}
-        self._surveys: dict[Hashable, Survey] = {}
-        self._written: dict[Hashable, list[str]] = {}
-        """What a micro-step changes besides gradients."""
+        self._known: dict[Hashable, Series | None] = {}
+        """What was recorded; None for what cannot be."""
+        self._warm: dict[Hashable, _Warm] = {}
         # Identities are of living objects only.
         self._held: list[object] = []
-        self._functions: set[Hashable] = set()
         self._begun: set[Series] = set()
         self._ready: frozenset[int] | None = None
         """What the last replay has reached, with nothing else since; backwards weigh `_unit`."""
@@ -75,7 +97,7 @@ class Captures:
         if not isinstance(buffers, FlatBuffers):
             yield
             return
-        source = source_of(plan, self._identity(loss_fn, lane))
+        source = source_of(plan, self._identity(loss_fn, lane)[0])
         if isinstance(source, RowsOf) and len(plan) <= LONGEST:
             keys = {source.key(given) for given in source}
             known = self._known.get(keys.pop()) if len(keys) == 1 else None
@@ -101,21 +123,21 @@ class Captures:
         self._begun = set()
         pieces = len(plan)
         # Not before the window is open: it may have laid out the gradients anew.
-        source = source_of(plan, self._identity(loss_fn, lane))
+        identity, inside = self._identity(loss_fn, lane)
+        source = source_of(plan, identity)
         line = Line(source)
         for given in line if self._width > 1 else source:
             if self._ready is None:
                 lane.choose_reference(LOSS, source.items(given))
             key = source.key(given)
-            known = None if key is None else self._known.get(key, 0)
-            if isinstance(known, int) and known >= WARM_UP:
-                stash = Stash(steps_for(self._surveys.pop(key).calls, pieces))
-                width = width_for(self._width, stash.steps, pieces)
-                if width > 1 and not self._may_be_abreast(key, lane):
-                    width = 1
-                work = Work(source, given, lane, loss_fn, stash)
-                known = self._known[key] = self._recorded(work, width)
-            if isinstance(known, Series) and self._tape.used + known.most <= LONGEST:
+            known = self._known.get(key)
+            is_new = known is None and key is not None and self._has_room(key)
+            if is_new and (warm := self._warm.get(key)) and warm.count >= WARM_UP:
+                known = self._known[key] = self._series(
+                    key, source, given, lane, loss_fn, pieces=pieces
+                )
+                is_new = False
+            if known is not None and self._tape.used + known.most <= LONGEST:
                 if known not in self._begun:
                     self._begun.add(known)
                     known.begin(source.batch, is_first=bool(_spared(lane)))
@@ -126,9 +148,8 @@ class Captures:
                 self._replay(known.next(len(handed)), handed, window, lane)
                 continue
             self._ready = None
-            is_new = isinstance(known, int) and (known or len(self._known) < SHAPES)
             piece = source.piece(given)
-            with self._warming_up(key, loss_fn) if is_new else contextlib.nullcontext():
+            with self._warming_up(key, loss_fn, inside) if is_new else contextlib.nullcontext():
                 with piece.around():
                     result = loss_fn(piece.value)
                 loss, items = read_result(result, piece.items)
@@ -137,40 +158,68 @@ class Captures:
             series.finish()
         lane.buffers.seal()
 
-    @contextlib.contextmanager
-    def _warming_up(self, key: Hashable, loss_fn: Callable[[Any], Any]) -> Iterator[None]:
-        """Run a piece as it will be recorded, and look at what could be deferred then."""
-        survey = self._surveys[key] = Survey()
-        known = self._known.get(key, 0)
-        is_last = known == WARM_UP - 1 and self._width > 1
-        around = Surroundings(self._models, loss_fn) if is_last else None
-        with uncached(), keeping(survey):
-            yield
-        if isinstance(known, int):
-            self._known[key] = known + 1
-        if around is not None:
-            self._written[key] = around.changed()
+    def _has_room(self, key: Hashable) -> bool:
+        """Whether one more may be recorded; what runs as usual because of that is said once."""
+        if key in self._known:
+            return False
+        if len(self._known) < SHAPES:
+            return True
+        self._tell(
+            MANY,
+            "each takes memory, and a loss function that closes over something new in "
+            "every step is another one each time. What is not recorded runs as usual.",
+        )
+        return False
 
-    def _identity(self, function: Callable[[Any], Any], lane: Lane) -> Hashable:
-        """Return what a recording is of: the function, and how the models stand to it."""
+    @contextlib.contextmanager
+    def _warming_up(
+        self, key: Hashable, loss_fn: Callable[[Any], Any], inside: list[object]
+    ) -> Iterator[None]:
+        """Run a piece as it will be recorded, and look at what could be deferred then."""
+        warm = self._warm.setdefault(key, _Warm(inside))
+        warm.survey = Survey()
+        is_last = warm.count == WARM_UP - 1 and self._width > 1
+        around = Surroundings(self._models, loss_fn) if is_last else None
+        with uncached(), keeping(warm.survey):
+            yield
+        warm.count += 1
+        if around is not None:
+            warm.written = around.changed()
+        if len(self._warm) > MOST_WARM:
+            del self._warm[next(iter(self._warm))]
+
+    def _identity(
+        self, function: Callable[[Any], Any], lane: Lane
+    ) -> tuple[Hashable, list[object]]:
+        """Return what a recording is of: the function, and how the models stand to it.
+
+        And what must live as long as that is known by the identity of objects.
+        """
         buffers = lane.buffers
         layout = buffers.layout if isinstance(buffers, FlatBuffers) else 0
         trained = tuple(p.requires_grad for p in buffers.members)
         modes = tuple(m.training for model in self._models for m in model.modules())
-        return (self._name_of(function), layout, trained, modes)
+        inside: list[object] = []
+        return (name_of(function, inside), layout, trained, modes), inside
 
-    def _name_of(self, function: Callable[[Any], Any]) -> Hashable:
-        """Tell a function that is written anew in each step (a lambda) from another one."""
-        if not isinstance(function, types.FunctionType):
-            self._held.append(function)
-            return id(function)
-        cells = [cell.cell_contents for cell in function.__closure__ or ()]
-        inside = [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-        key = (function.__code__, *(_value_of(value) for value in inside))
-        if key not in self._functions:
-            self._functions.add(key)
-            self._held.extend(inside)
-        return key
+    def _series(
+        self,
+        key: Hashable,
+        source: Source,
+        given: Any,
+        lane: Lane,
+        loss_fn: Callable[[Any], Any],
+        *,
+        pieces: int,
+    ) -> Series | None:
+        """Record what has been warmed up."""
+        warm = self._warm.pop(key)
+        self._held.extend(warm.inside)
+        stash = Stash(steps_for(warm.survey.calls, pieces))
+        width = width_for(self._width, stash.steps, pieces)
+        if width > 1 and not self._may_be_abreast(warm, lane):
+            width = 1
+        return self._recorded(Work(source, given, lane, loss_fn, stash), width)
 
     def _recorded(self, work: Work, width: int) -> Series | None:
         """Record what fits: singles for any number of pieces, and wide ones if they are wanted."""
@@ -210,11 +259,10 @@ class Captures:
             first.reached = last.reached
         return first if first.writes else None
 
-    def _may_be_abreast(self, key: Hashable, lane: Lane) -> bool:
+    def _may_be_abreast(self, warm: _Warm, lane: Lane) -> bool:
         """Whether micro-steps may run side by side: nothing is written that another one writes."""
-        written = self._written.pop(key, [])
-        if written:
-            self._tell(IN_ORDER, f"each of them writes to `{written[0]}`.")
+        if warm.written:
+            self._tell(IN_ORDER, f"each of them writes to `{warm.written[0]}`.")
             return False
         if not isinstance(lane.buffers, FlatBuffers) or not lane.buffers.can_part:
             why = "a hook looks at gradients as they are added up, or they are summed in a "
@@ -245,13 +293,7 @@ class Captures:
         if what not in self._told:
             self._told.add(what)
             text = four_lines(
-                f"capture: {what}",
-                why=f"{why} (Said once.)",
-                fix="leave out what reads the device (.item(), int(tensor), if tensor, prints), or "
-                "capture=True."
-                if what == UNRECORDABLE
-                else "pass capture=True, or leave out what they share.",
-                more="fast",
+                f"capture: {what}", why=f"{why} (Said once.)", fix=FIXES[what], more="fast"
             )
             warnings.warn(text, InstepWarning, stacklevel=5)
 
@@ -312,10 +354,3 @@ def _first_line(error: BaseException) -> str:
     while isinstance(error.__context__, Exception):
         error = error.__context__
     return str(error).splitlines()[0]
-
-
-def _value_of(value: object) -> Hashable:
-    """Return a plain value itself, and the identity of anything else."""
-    if value is None or isinstance(value, str | bytes | int | float | bool):
-        return (type(value), value)
-    return id(value)
