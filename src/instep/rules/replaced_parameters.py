@@ -84,6 +84,8 @@ def _judge(view: View, at: int, rebound: Rebound) -> Finding | None:
     held = (model for facts in view.facts.values() for model in names(facts.get("models")) or ())
     if rebound.now is not None and any(_is_inside(view, model, rebound.now) for model in held):
         return None  # handed over as a group of its own, or in parts
+    if view.facts.get(str(rebound.now), {}).get("frozen"):
+        return None
     holders: dict[str, Created] = {}
     for event in view.events[:at]:
         if isinstance(event, Created) and event.role == "optimizer":

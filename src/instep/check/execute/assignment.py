@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from instep.check.execute import containers, grads, tensors
+from instep.check.execute import containers, grads, layers, tensors
 from instep.check.execute.arguments import REST
 from instep.check.execute.definitions import Instance
 from instep.check.execute.tensors import Tensor
@@ -139,7 +139,7 @@ def _join(m: Machine, target: ast.Attribute, owner: Net, value: Net, scope: Scop
 
 def _exchanged(m: Machine, target: ast.expr, owner: Net, value: Net, scope: Scope) -> None:
     """Take note that a model has another part now, unless it is just being built."""
-    if not is_building(m):
+    if not is_building(m) and layers.brings(value, owner):
         name = scope.module.spelled(target)
         m.note("rebound", target, scope, name=name, was=owner, now=value)
 
@@ -150,6 +150,10 @@ def _bind_item(m: Machine, target: ast.Subscript, value: Value, scope: Scope) ->
         m.note("grad-edited", target, scope, param=owner.param, factor=None)
         return
     at = m.ev(target.slice, scope)
+    if isinstance(owner, Param) and owner.optimizer is not None and at == "params":
+        what = scope.module.spelled(target)
+        m.note("opaque", target, scope, what=what, values=[owner.optimizer])  # it holds others now
+        return
     if isinstance(value, Thing):
         _name_it(value, scope.module.spelled(target))
     if isinstance(owner, DictValue):
