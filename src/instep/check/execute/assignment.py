@@ -146,14 +146,9 @@ def _exchanged(m: Machine, target: ast.expr, owner: Net, value: Net, scope: Scop
 
 def _bind_item(m: Machine, target: ast.Subscript, value: Value, scope: Scope) -> None:
     owner = unify(m.ev(target.value, scope))
-    if isinstance(owner, Grad):
-        m.note("grad-edited", target, scope, param=owner.param, factor=None)
-        return
     at = m.ev(target.slice, scope)
-    if isinstance(owner, Param) and owner.optimizer is not None and at == "params":
-        what = scope.module.spelled(target)
-        m.note("opaque", target, scope, what=what, values=[owner.optimizer])  # it holds others now
-        return
+    if isinstance(owner, Grad | Param):
+        _bind_in_parameters(m, target, owner, at, scope)
     if isinstance(value, Thing):
         _name_it(value, scope.module.spelled(target))
     if isinstance(owner, DictValue):
@@ -170,6 +165,17 @@ def _bind_item(m: Machine, target: ast.Subscript, value: Value, scope: Scope) ->
             _exchanged(m, target, owner, value, scope)
     elif isinstance(owner, Unknown) and isinstance(at, str | int):
         owner.attrs[f"[{at!r}]"] = value
+
+
+def _bind_in_parameters(
+    m: Machine, target: ast.Subscript, owner: Grad | Param, at: Value, scope: Scope
+) -> None:
+    """Follow what is written into a gradient, or into a group of an optimizer."""
+    if isinstance(owner, Grad):
+        m.note("grad-edited", target, scope, param=owner.param, factor=None)
+    elif owner.optimizer is not None and at == "params":  # it holds others from now on
+        what = scope.module.spelled(target)
+        m.note("opaque", target, scope, what=what, values=[owner.optimizer])
 
 
 def _bind_starred(m: Machine, target: ast.Starred, value: Value, scope: Scope) -> None:

@@ -41,9 +41,9 @@ def for_(m: Machine, node: ast.For, scope: Scope) -> int | None:
     loop.name = scope.module.spelled(node.target)
     cut = source.strided and not _CARRIED.search(scope.module.text(node))
     loop.patches = cut or loop.text in roles.PATCHES or loop.name in roles.PATCHES
-    turns = standins.begin(m, node.target, scope)
+    standins.begin(m, node.target, scope, batches=source.kind == "loader")
     try:
-        return _iterate(m, node, source, loop, turns, scope)
+        return _iterate(m, node, source, loop, scope)
     finally:
         m.loops.pop()
         m.turns.pop()
@@ -66,10 +66,8 @@ def begin(m: Machine, node: ast.AST, loop: Loop, index: int, scope: Scope) -> No
     return m.note("drawn", node, scope, loop=loop, index=index)
 
 
-def _iterate(
-    m: Machine, node: ast.For, source: Source, loop: Loop, turns: Turns, scope: Scope
-) -> int | None:
-    index = 0
+def _iterate(m: Machine, node: ast.For, source: Source, loop: Loop, scope: Scope) -> int | None:
+    index, turns = 0, m.turns[-1]
     before, drawn = len(m.notes), list[Note]()
     _guess(m, node, source, loop, scope)
     planned = source.length if source.length == 0 else None
@@ -103,9 +101,7 @@ def _iterate(
     return m.run(node.orelse, scope)
 
 
-def _leave(
-    m: Machine, node: ast.For, before: int, drawn: list[Note], scope: Scope
-) -> int | None:
+def _leave(m: Machine, node: ast.For, before: int, drawn: list[Note], scope: Scope) -> int | None:
     """End a loop that went through models or optimizers: what it drew were no batches."""
     m.notes[before:] = [note for note in m.notes[before:] if note not in drawn]
     return m.run(node.orelse, scope)
@@ -113,7 +109,7 @@ def _leave(
 
 def _is_through(source: Source, loop: Loop, turns: Turns, index: int) -> bool:
     """Say whether every model or optimizer that a loop goes through has had its turn."""
-    if loop.kind == "loader":
+    if turns.batches:
         return False
     if index == 1:
         for value in source.standing:

@@ -1,4 +1,4 @@
-"""Stand-ins: where one element of a list stands for many, a loop has one turn for each that is there.
+"""Stand-ins: where one element of a list stands for many, a loop has one turn for it.
 
 `[SGD(m.parameters()) for m in models]` is one optimizer, whatever the number of models. Whoever
 goes through it means each of them once; a second turn would happen to the first one again.
@@ -7,7 +7,6 @@ goes through it means each of them once; a second turn would happen to the first
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from instep.check.execute.definitions import Instance
@@ -25,17 +24,20 @@ MOST = 6
 _DEEPEST = 3
 """Objects inside objects that are searched for an optimizer."""
 _MOST_INSIDE = 30
+"""Attributes or elements that are looked at."""
 
 
-@dataclass
 class Turns:
     """What the variable of a loop has picked out of lists."""
 
-    names: frozenset[str]
-    scope: Scope
     updated: int | None = None  # elements of the shortest list of optimizers, or of what has some
     called: int | None = None  # elements of the shortest list of models
-    beyond: bool = False  # this turn asks for an element that a list does not have
+    beyond = False  # this turn asks for an element that a list does not have
+
+    def __init__(self, names: frozenset[str], scope: Scope, *, batches: bool) -> None:
+        self.names = names
+        self.scope = scope
+        self.batches = batches  # what it goes through are batches, and go on
 
     def most(self, *, nested: bool) -> int | None:
         """Return how many turns there are elements for; None: any number.
@@ -53,10 +55,10 @@ class Turns:
             self.called = count if self.called is None else min(count, self.called)
 
 
-def begin(m: Machine, target: ast.AST, scope: Scope) -> Turns:
+def begin(m: Machine, target: ast.AST, scope: Scope, *, batches: bool = False) -> Turns:
     """Begin a loop; whoever does takes it from `m.turns` when it is left."""
     names = frozenset(part.id for part in ast.walk(target) if isinstance(part, ast.Name))
-    made = Turns(names, scope)
+    made = Turns(names, scope, batches=batches)
     m.turns.append(made)
     return made
 
@@ -83,13 +85,11 @@ def took(
     scope: Scope,
 ) -> None:
     """Take note of an element that the variable of a loop has picked."""
-    if not is_trained(found):
-        return
     turns = _picked(m, node, scope)
     counts = isinstance(at, int) and isinstance(value, ListValue)
     if turns is not None:
         turns.took(found, len(value.items) if counts else 1)
-    elif counts and at and not -len(value.items) <= at < len(value.items):
+    elif counts and at and not -len(value.items) <= at < len(value.items) and is_trained(found):
         _beyond(m, node, at, found, scope)
 
 
@@ -98,7 +98,7 @@ def _beyond(m: Machine, node: ast.AST, at: int, found: Value, scope: Scope) -> N
     and ends with the turn before, or else it is not known which one is meant.
     """
     for turns in reversed(m.turns):
-        if any(turns.scope.names.get(name) == at for name in turns.names):
+        if not turns.batches and any(turns.scope.names.get(name) == at for name in turns.names):
             turns.beyond = True
             return
     held = optimizers_in(found)

@@ -3,17 +3,31 @@
 import torch
 from torch import nn
 
-model = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
-model.head = nn.Linear(8, 8)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(8, 8)
+        self.head = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+def train(model, optimizer, loader):
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+
+
+model = Net()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+train(model, optimizer, loader)
 
 projection = nn.Linear(8, 8)
 for parameter in projection.parameters():
     parameter.requires_grad_(False)
 model.head = projection
-
-for x, y in loader:
-    optimizer.zero_grad()
-    loss = nn.functional.cross_entropy(model(x), y)
-    loss.backward()
-    optimizer.step()
+train(model, optimizer, loader)
