@@ -21,6 +21,7 @@ from instep.rules.registry import names
 HOME = Path(__file__).parents[2]
 PAGE = HOME / "docs" / "evaluation.md"
 README = HOME / "README.md"
+_SEVERITIES = ("error", "warning")
 LIMIT = 2.0
 """Seconds that no file should take."""
 
@@ -94,27 +95,33 @@ def _left(verdicts: list[Verdict]) -> str:
 
 
 def summary(repositories: list[Repository], verdicts: list[Verdict]) -> str:
-    """Return what the README says: the newest set, the two before it, and what to expect."""
-    sets = list(dict.fromkeys(verdict.set for verdict in verdicts))
+    """Return what the README says: the newest set that has errors and warnings, the two before it,
+    those since then that are too small for that, and what to expect.
+    """
+    sets = _measuring(verdicts)
     errors, warnings = (
         [[v for v in verdicts if (v.set, v.severity) == (name, of)] for name in sets]
-        for of in ("error", "warning")
+        for of in _SEVERITIES
     )
     size = sum(repository.set == sets[-1] for repository in repositories)
+    since = _since(repositories, verdicts, sets[-1])
+    few = [v for v in verdicts if v.set in since]
     scaling = _short(v for v in verdicts if v.code.startswith("INS3") and v.severity == "error")
     once = [by_cause(found[-1]) for found in (errors, warnings)]
     return (
         f"Every error and warning in {len(repositories):,} public repositories, but for copies, "
         "was read by hand ([docs/evaluation.md](docs/evaluation.md)\nlists them all). On the last "
-        f"{size} of them, which it had never met, it was right in "
-        f"{_bounded(precision(errors[-1]), 'errors')}\n"
+        f"{size} of them that are enough to tell, which it had never met, it was right in\n"
+        f"{_bounded(precision(errors[-1]), 'errors')} "
         f"and {_bounded(precision(warnings[-1]), 'warnings')}, where the bounds hold with 95 % "
-        "confidence; counted once per repository\nand rule, in "
+        "confidence;\ncounted once per repository and rule, in "
         f"{once[0].right} of {once[0].total} and {once[1].right} of {once[1].total}. On the two "
-        f"sets before, in {_before(errors)} errors and in {_before(warnings)}\nwarnings. Most of "
+        f"sets before, in {_before(errors)} errors\nand in {_before(warnings)} warnings. "
+        f"{_few(since, few)}Most of "
         "what was wrong has been repaired since, and those files cannot measure that any more: "
-        f"expect about\none kind of error in {_wrong(errors)}, and one kind of warning in "
-        f"{_wrong(warnings)}, to be mistaken. What it says about clipping and loss scaling was\n"
+        f"expect about\none kind of error in {_wrong(errors, few, 'error')}, and one kind of "
+        f"warning in {_wrong(warnings, few, 'warning')}, to be mistaken. What it says about "
+        "clipping and loss scaling was\n"
         f"right in {scaling} errors over all. One file of all these made it run out of memory, and "
         "no longer does."
     )
@@ -133,9 +140,38 @@ def _before(found: list[list[Verdict]]) -> str:
     return " and ".join(map(_short, found[-3:-1]))
 
 
-def _wrong(found: list[list[Verdict]]) -> int:
-    """Return among how many causes of the last two sets one is wrong: copies are no evidence."""
-    both = by_cause(verdict for own in found[-2:] for verdict in own)
+def _measuring(verdicts: list[Verdict]) -> list[str]:
+    """Return the sets that have errors and warnings, in their order."""
+    said = {(verdict.set, verdict.severity) for verdict in verdicts}
+    sets = dict.fromkeys(verdict.set for verdict in verdicts)
+    return [name for name in sets if {(name, "error"), (name, "warning")} <= said]
+
+
+def _since(repositories: list[Repository], verdicts: list[Verdict], last: str) -> dict[str, int]:
+    """Return the sets after one, and how many repositories each has."""
+    sizes = Counter(repository.set for repository in repositories)
+    sets = list(dict.fromkeys(verdict.set for verdict in verdicts))
+    return {name: sizes[name] for name in sets[sets.index(last) + 1 :]}
+
+
+def _few(since: dict[str, int], verdicts: list[Verdict]) -> str:
+    if not since:
+        return ""
+    said = [
+        f"{_short(own)} {of}s were right" if own else f"there is no {of}"
+        for of in _SEVERITIES
+        for own in [[verdict for verdict in verdicts if verdict.severity == of]]
+    ]
+    size = sum(since.values())
+    return f"On {size} repositories since then, too few to tell, {', and '.join(said)}.\n"
+
+
+def _wrong(found: list[list[Verdict]], few: list[Verdict], severity: str) -> int:
+    """Return among how many causes of the last two sets, and of smaller ones since then, one is
+    wrong: copies are no evidence.
+    """
+    last = [verdict for own in found[-2:] for verdict in own]
+    both = by_cause([*last, *(verdict for verdict in few if verdict.severity == severity)])
     return round(both.total / max(1, both.total - both.right))
 
 

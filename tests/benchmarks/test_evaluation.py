@@ -99,6 +99,29 @@ def test_the_summary_is_of_the_last_sets():
     assert "one kind of error in 2, and one kind of warning in 3," in text
 
 
+def test_a_set_too_small_to_tell_is_told_beside_the_last_that_is_not():
+    sizes = {"a": 5, "b": 7, "c": 2}
+    repositories = [
+        Repository(name, f"{name}+{at}", "0123456789abcdef", 3, 1000)
+        for name, size in sizes.items()
+        for at in range(size)
+    ]
+    verdicts = [
+        replace(verdict(severity=severity), set=name)
+        for name in "ab"
+        for severity in ("error", "warning")
+    ]
+    alone = " ".join(summary(repositories[:12], verdicts).split())
+    assert "too few" not in alone
+    few = replace(verdict("false", severity="warning"), set="c", repository="c+0")
+    text = " ".join(summary(repositories, [*verdicts, few]).split())
+    assert "On the last 7 of them" in text
+    assert "right in 1 of 1 errors" in text
+    assert "On 2 repositories since then, too few to tell, there is no error" in text
+    assert "and 0 of 1 warnings were right." in text
+    assert "one kind of error in 2, and one kind of warning in 3," in text
+
+
 def test_the_pages_say_what_the_data_say():
     repositories, verdicts = load_repositories(), load_verdicts()
     page = PAGE.read_text(encoding="utf-8")

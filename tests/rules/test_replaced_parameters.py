@@ -22,6 +22,13 @@ def test_a_layer():
     )
 
 
+def test_a_layer_that_is_frozen():
+    frozen = Created("model.fc#2", "model", {"frozen": True})
+    assert judged(rule, MODEL, frozen, optimizer("model"), HEAD, *LOOP) == {}
+    other = Created("model.conv", "model", {"frozen": True})
+    assert judged(rule, MODEL, other, optimizer("model"), HEAD, *LOOP).keys() == {5}
+
+
 def test_the_whole_model():
     again = at(5, Rebound("model", "model", "model#2", parameters=True))
     loop = [backward(optimizers=(), models=("model#2",)), step()]

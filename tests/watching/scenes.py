@@ -43,6 +43,7 @@ CANNOT_RUN = {
     "not_ins401_one_of_several_schedules": "transformers is not installed",
     "not_ins401_warm_up_from_a_table": "transformers is not installed",
     "not_ins503_embeddings_fit_already": "transformers is not installed",
+    "not_ins503_embeddings_resized_before": "transformers is not installed",
     "not_ins604_layers_taken_over": "its pretrained model is in another file, with its weights",
     "not_ins101_clear_grad": "paddle is not installed",
     "not_ins101_other_framework": "mxnet is not installed",

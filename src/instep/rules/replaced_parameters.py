@@ -15,8 +15,9 @@ of its own or was a copy to keep, and the embeddings had the right size already.
 `optimizer.add_param_group({"params": model.head.parameters()})`.
 
 **When it is fine.** If the new layer is not meant to be trained: freeze it
-(`requires_grad_(False)`). `resize_token_embeddings` keeps embeddings that have the size already: it
-is reported only where the tokenizer was given new tokens before.
+(`requires_grad_(False)`). A layer without parameters, or one around the old layer, replaces none.
+`resize_token_embeddings` keeps embeddings that have the size already: it is reported only where the
+tokenizer was given new tokens, and the model no room for them yet.
 """
 
 from __future__ import annotations
@@ -84,6 +85,8 @@ def _judge(view: View, at: int, rebound: Rebound) -> Finding | None:
     held = (model for facts in view.facts.values() for model in names(facts.get("models")) or ())
     if rebound.now is not None and any(_is_inside(view, model, rebound.now) for model in held):
         return None  # handed over as a group of its own, or in parts
+    if view.facts.get(str(rebound.now), {}).get("frozen"):
+        return None
     holders: dict[str, Created] = {}
     for event in view.events[:at]:
         if isinstance(event, Created) and event.role == "optimizer":

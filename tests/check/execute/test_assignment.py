@@ -99,3 +99,35 @@ optimizer.step()
     )
     assert ("zero", ("optimizer",), True) in events(source)
     assert isinstance(value(source), Unknown)
+
+
+def test_a_part_without_parameters_of_its_own_replaces_none():
+    def rebound(new):
+        source = f"model.fc = {new}\nmodel(x).backward()\noptimizer.step()"
+        return len(events(SETUP + source, "rebound"))
+
+    for new in (
+        "torch.nn.Identity()",
+        "torch.nn.Dropout2d(0.5)",
+        "torch.nn.LeakyReLU()",
+        "torch.nn.AdaptiveAvgPool2d(1)",
+        "torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Softmax(1))",
+        "torch.nn.Sequential(torch.nn.Dropout(0.5), model.fc)",
+    ):
+        assert rebound(new) == 0, new
+    for new in (
+        "torch.nn.Linear(model.fc.in_features, 3)",
+        "torch.nn.PReLU()",
+        "torch.nn.Sequential(*layers)",
+        "torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(model.fc.in_features, 3))",
+        "torch.nn.Sequential(model.fc, torch.nn.Sequential(torch.nn.Linear(2, 2)))",
+    ):
+        assert rebound(new) == 1, new
+
+
+def test_an_optimizer_that_is_given_other_parameters_is_not_followed():
+    source = SETUP + "optimizer.param_groups[0]['params'] = list(other.parameters())"
+    what = "optimizer.param_groups[0]['params']"
+    assert events(source + "\noptimizer.step()", "opaque") == [("opaque", ("optimizer",), what)]
+    other = SETUP + "optimizer.param_groups[0]['lr'] = 0.1\noptimizer.step()"
+    assert events(other, "opaque") == []

@@ -46,3 +46,12 @@ def test_batches_know_their_loader():
     setup = "loader = torch.utils.data.DataLoader(data)"
     made = evaluated("[b for b in loader]", setup).items[0]
     assert made.drawn.known_as == "loader"
+
+
+def test_models_of_a_known_number_are_kept_apart():
+    made = evaluated("[torch.nn.Linear(2, 2) for _ in range(3)]", SETUP)
+    assert made.exact
+    assert len(set(made.items)) == 3
+    for text in ("range(50)", "range(n)", "range(3) if _", "range(0, n)"):
+        made = evaluated(f"[torch.nn.Linear(2, 2) for _ in {text}]", SETUP)
+        assert (len(made.items), made.exact) == (1, False)

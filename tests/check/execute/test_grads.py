@@ -2,7 +2,7 @@ import pytest
 
 from instep.check.execute.grads import factor
 from instep.check.execute.values import Unknown
-from tests.check.execute.run import SETUP, events
+from tests.check.execute.run import SETUP, events, executed
 
 
 def touched(line):
@@ -55,3 +55,14 @@ def test_factors():
     assert factor([steps], "Div") == (steps, -1)
     assert factor([inverse], "mul_") == (steps, -1)
     assert factor([], "mul_") is None
+
+
+def test_parameters_are_frozen_one_by_one_but_not_by_some_of_them():
+    def frozen(body):
+        _, scope = executed(SETUP + f"for n, p in model.named_parameters():\n    {body}")
+        return scope.names["model"].frozen
+
+    assert frozen("p.requires_grad_(False)")
+    assert not frozen("p.requires_grad_()")
+    assert not frozen("if 'head' in n:\n        p.requires_grad_(False)")
+    assert not frozen("p.requires_grad_(False)\n    p.requires_grad_(True)")

@@ -121,6 +121,37 @@ def test_embeddings_of_the_same_tokens_stay(call):
     assert once(RESIZED.format(call), "rebound") == []
 
 
+ROOM = """
+import torch
+model = load()
+other = load()
+tokenizer.add_tokens(['<a>'])
+{}
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+{}
+model(x).backward()
+optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "times"),
+    [
+        ("model.resize_token_embeddings(n)", "model.resize_token_embeddings(n)", 1),
+        ("model.module.resize_token_embeddings(n)", "model.resize_token_embeddings(n)", 1),
+        ("", "model.resize_token_embeddings(n)", 1),
+        ("other.resize_token_embeddings(n)", "model.resize_token_embeddings(n)", 2),
+        (
+            "model.resize_token_embeddings(n)",
+            "tokenizer.add_tokens(['<b>'])\nmodel.resize_token_embeddings(n)",
+            2,
+        ),
+    ],
+)
+def test_new_tokens_are_new_until_a_model_has_room_for_them(before, after, times):
+    assert len(events(ROOM.format(before, after), "rebound")) == times
+
+
 def test_a_forward_that_trains_is_followed():
     source = NET.replace("return self.drop(x)", "x.backward()") + "model(loss)\noptimizer.step()"
     assert [event[0] for event in events(source)] == ["backward", "step"]

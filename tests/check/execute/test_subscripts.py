@@ -35,6 +35,16 @@ def test_a_slice_is_no_longer_exact():
     assert not evaluated("[1, 2, 3][:2]").exact
 
 
+def test_a_slice_of_models_is_exact_where_its_bounds_are_written():
+    models = "nets = [model, torch.nn.ReLU(), torch.nn.Linear(2, 2)]\n"
+    _, scope = executed(SETUP + models + "a = nets[1:]\nb = nets[:-1]\nc = nets[n:]\nd = [][1:]")
+    every = scope.names["nets"].items
+    assert (scope.names["a"].items, scope.names["a"].exact) == (every[1:], True)
+    assert scope.names["b"].items == every[:-1]
+    assert (scope.names["c"].items, scope.names["c"].exact) == (every, False)
+    assert not scope.names["d"].exact  # it may have been filled where nobody looked
+
+
 def test_items_of_unknowns_are_the_same_everywhere():
     _, scope = executed("a = batch['x']\nb = batch['x']\nc = batch['y']")
     assert scope.names["a"] is scope.names["b"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from instep.check.execute import containers, grads, tensors
+from instep.check.execute import containers, grads, layers, tensors
 from instep.check.execute.arguments import REST
 from instep.check.execute.definitions import Instance
 from instep.check.execute.tensors import Tensor
@@ -139,17 +139,16 @@ def _join(m: Machine, target: ast.Attribute, owner: Net, value: Net, scope: Scop
 
 def _exchanged(m: Machine, target: ast.expr, owner: Net, value: Net, scope: Scope) -> None:
     """Take note that a model has another part now, unless it is just being built."""
-    if not is_building(m):
+    if not is_building(m) and layers.brings(value, owner):
         name = scope.module.spelled(target)
         m.note("rebound", target, scope, name=name, was=owner, now=value)
 
 
 def _bind_item(m: Machine, target: ast.Subscript, value: Value, scope: Scope) -> None:
     owner = unify(m.ev(target.value, scope))
-    if isinstance(owner, Grad):
-        m.note("grad-edited", target, scope, param=owner.param, factor=None)
-        return
     at = m.ev(target.slice, scope)
+    if isinstance(owner, Grad | Param):
+        _bind_in_parameters(m, target, owner, at, scope)
     if isinstance(value, Thing):
         _name_it(value, scope.module.spelled(target))
     if isinstance(owner, DictValue):
@@ -166,6 +165,17 @@ def _bind_item(m: Machine, target: ast.Subscript, value: Value, scope: Scope) ->
             _exchanged(m, target, owner, value, scope)
     elif isinstance(owner, Unknown) and isinstance(at, str | int):
         owner.attrs[f"[{at!r}]"] = value
+
+
+def _bind_in_parameters(
+    m: Machine, target: ast.Subscript, owner: Grad | Param, at: Value, scope: Scope
+) -> None:
+    """Follow what is written into a gradient, or into a group of an optimizer."""
+    if isinstance(owner, Grad):
+        m.note("grad-edited", target, scope, param=owner.param, factor=None)
+    elif owner.optimizer is not None and at == "params":  # it holds others from now on
+        what = scope.module.spelled(target)
+        m.note("opaque", target, scope, what=what, values=[owner.optimizer])
 
 
 def _bind_starred(m: Machine, target: ast.Starred, value: Value, scope: Scope) -> None:

@@ -45,7 +45,7 @@ _SAME = frozenset({"items", "values", "keys", "copy", "to", "cuda", "float", "lo
 _COUNTED = frozenset({"sum", "numel", "ne", "size"})
 _SHOWING = frozenset(
     {"backward", "zero_grad", "scale", "unscale_", "update", "step", "parameters",
-     "named_parameters", "no_sync", "train", "eval", "get_last_lr"}
+     "named_parameters", "no_sync", "train", "eval", "get_last_lr", "resize_token_embeddings"}
 )  # fmt: skip
 """Methods that only things of some roles have."""
 _NO_USES: frozenset[str] = frozenset()
@@ -79,7 +79,7 @@ def _shown(m: Machine, value: Unknown, short: str, call: Call) -> Thing | None:
             made = Scaler(None)
         case "step":
             made = _stepping(value, short, uses)
-        case "parameters" | "named_parameters" | "no_sync":
+        case "parameters" | "named_parameters" | "no_sync" | "resize_token_embeddings":
             made = _model(value, short)
         case "train" | "eval" if len(call.args) <= 1 and short != "self":
             made = _model(value, short)
@@ -148,7 +148,7 @@ def method(m: Machine, value: Unknown, call: Call) -> Value:
     if name in _SAME:
         return value
     if name in {"add_tokens", "add_special_tokens"}:
-        m.tokens = m.tokens or _is_new(call.first)
+        m.tokens += _is_new(call.first)
     if name in _COUNTED:
         return call.unknown(m, SUM if name == "sum" else "", value.drawn)
     found = _piece(m, value, call) if call.args else None

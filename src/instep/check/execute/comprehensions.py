@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from instep.check.execute import assignment, subscripts, tensors
+from instep.check.execute import assignment, standins, subscripts, tensors
 from instep.check.execute.levels import goes_down
 from instep.check.execute.program import Scope
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Loader, Net, Param, Parameters
-from instep.check.execute.values import DictValue, Iterator, ListValue, unify
+from instep.check.execute.values import DictValue, Iterator, ListValue, Range, unify
 
 if TYPE_CHECKING:
     import ast
@@ -38,7 +38,25 @@ def listed(m: Machine, node: ast.ListComp | ast.GeneratorExp | ast.SetComp, scop
     if isinstance(element, Param):
         complete = element.complete and not _filters(node.generators, scope)
         return Parameters(element.nets, complete=complete)
+    rest = _rest(over) if standins.is_trained(element) else []
+    if rest and len(node.generators) == 1 and not first.ifs:
+        items = [element]
+        for index in rest:
+            assignment.assign(m, first.target, index, inner)
+            items.append(m.ev(node.elt, inner))
+        return ListValue(items, born=m.serial)
     return ListValue([element], exact=False, born=m.serial)
+
+
+def _rest(over: Value) -> list[int]:
+    """Return what a short range of known length gives after its first number."""
+    if not isinstance(over, Range):
+        return []
+    bounds = (over.start, over.stop, over.step)
+    if not all(type(bound) is int for bound in bounds) or not over.step:
+        return []
+    known = range(*bounds)
+    return list(known[1:]) if len(known) <= _MOST else []
 
 
 def mapped(m: Machine, node: ast.DictComp, scope: Scope) -> Value:

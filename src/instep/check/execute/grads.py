@@ -37,6 +37,14 @@ def assign(m: Machine, target: ast.Attribute, param: Param, value: Value, scope:
             net.frozen = value is False and param.complete
 
 
+def freeze(m: Machine, param: Param, call: Call) -> Param:
+    """Follow `parameter.requires_grad_(...)`; of some of a model's, the model is not frozen."""
+    asked = call.get(0, "requires_grad", default=True)
+    for net in param.nets or ():
+        net.frozen = asked is False and _picked(m, call.node, param).complete
+    return param
+
+
 def is_moved(m: Machine, value: Value) -> bool:
     """Say whether writing to a value in place moves parameters that stand alone; whoever does has
     no need of an optimizer for them.

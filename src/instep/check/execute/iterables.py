@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from instep.check.execute import comprehensions, numbers, roles, tensors
+from instep.check.execute import comprehensions, numbers, roles, standins, tensors
 from instep.check.execute.levels import goes_down
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Loader, Param, Parameters
@@ -47,6 +47,7 @@ class Source:
     endless: bool = False
     strided: bool = False  # a range that goes in steps: something is cut into pieces
     cycled: tuple[Value, ...] = ()  # what is gone through again and again beside the rest
+    standing: tuple[Value, ...] = ()  # elements of which each may stand for many
 
 
 def source_of(m: Machine, node: ast.AST, value: Value, scope: Scope) -> Source:
@@ -78,8 +79,10 @@ def _contained(value: tuple[Value, ...] | ListValue | DictValue) -> Source | Non
         return Source("things", lambda i: known[i % len(known)], length, literal=True)
     if not items:
         return None
+    if all(map(standins.is_trained, items)):
+        return Source("things", lambda i: items[i % len(items)], len(items), standing=tuple(items))
     origin = value if isinstance(value, ListValue) else None
-    return Source("unknown", lambda _: items[0], origin=origin)
+    return Source("unknown", lambda _: items[0], origin=origin, standing=tuple(items[:1]))
 
 
 def _unknown(m: Machine, node: ast.AST, origin: Thing | None, scope: Scope) -> Source:
@@ -131,7 +134,10 @@ def _iterated(m: Machine, node: ast.AST, value: Iterator, scope: Scope) -> Sourc
 
 def _zipped(parts: list[Source]) -> Source:
     lead = next((part for part in parts if part.kind == "loader"), parts[0])
-    lengths = [part.length for part in parts if part.length is not None]
+    batches = lead.kind == "loader"  # there is no telling how many of the others one stands for
+    lengths = [
+        part.length for part in parts if part.length is not None and not (batches and part.standing)
+    ]
     return Source(
         lead.kind,
         lambda i: tuple(part.element(i) for part in parts),
@@ -139,6 +145,7 @@ def _zipped(parts: list[Source]) -> Source:
         lead.literal,
         lead.bound,
         lead.origin,
+        standing=() if batches else tuple(v for part in parts for v in part.standing),
     )
 
 

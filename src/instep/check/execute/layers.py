@@ -35,6 +35,11 @@ _MODES = re.compile(
 _SPOKEN = re.compile(r"[A-Z]\w*(LSTM|GRU|Transformer|Attention)|LSTM|GRU|Transformer|Attention")
 """Names of layers that may have a mode, wherever they are mentioned."""
 _BEFORE_DROPOUT = 5  # arguments that a recurrent layer takes before it
+_BARE = re.compile(
+    r"^(Identity|\w*Dropout\w*|(Leaky|R|C)?ReLU6?|[CGS]?ELU|SiLU|Mish|Hard\w+|Tanh|(Log)?Sigmoid"
+    r"|(Log)?Soft(max\w*|min|plus)|Flatten|Unflatten|\w*Pool\dd|\w*Pad\dd|Upsample|PixelShuffle)$"
+)
+"""Layers that have no parameters."""
 _EVALUATED = ("transformers.", "pytorch_transformers.")
 _TRAINABLE = re.compile(
     r"\b(Linear|Conv[123]d|ConvTranspose[123]d|Embedding|LSTM|GRU|RNN|Transformer\w*|Parameter"
@@ -185,6 +190,18 @@ def _root(node: ast.AST) -> str:
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""
+
+
+@goes_down
+def brings(part: Net, whole: Net) -> bool:
+    """Say whether a new part may bring parameters that a model did not have: not where all that it
+    is made of has none, or was in the model before.
+    """
+    if whole in part.lineage() or _BARE.match(str(part.kind)):
+        return False
+    # Other layers have parts only in so far as their sizes are those of another layer.
+    known = part.parts if part.kind in _HOLDERS else []
+    return not known or any(brings(inner, whole) for inner in known)
 
 
 def notices_mode(net: Net, module: Module) -> bool:

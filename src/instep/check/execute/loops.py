@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from instep.check.execute import assignment, conditions, grads, items, numbers, roles
+from instep.check.execute import assignment, conditions, grads, items, numbers, roles, standins
 from instep.check.execute.iterables import PLAIN, source_of
 from instep.check.execute.journal import Loop, Note
-from instep.check.execute.machine import BREAK, RAISE, RETURN
+from instep.check.execute.machine import BREAK, CONTINUE, RAISE, RETURN
 from instep.check.execute.things import Optimizer
 from instep.check.execute.values import LENGTH, Unknown
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from instep.check.execute.iterables import Source
     from instep.check.execute.machine import Machine
     from instep.check.execute.program import Scope
+    from instep.check.execute.standins import Turns
     from instep.check.execute.values import Thing, Value
 
 EPOCHS = 2
@@ -40,10 +41,12 @@ def for_(m: Machine, node: ast.For, scope: Scope) -> int | None:
     loop.name = scope.module.spelled(node.target)
     cut = source.strided and not _CARRIED.search(scope.module.text(node))
     loop.patches = cut or loop.text in roles.PATCHES or loop.name in roles.PATCHES
+    standins.begin(m, node.target, scope, batches=source.kind == "loader")
     try:
         return _iterate(m, node, source, loop, scope)
     finally:
         m.loops.pop()
+        m.turns.pop()
 
 
 def enter(m: Machine, node: ast.AST, kind: str, origin: Thing | None) -> Loop:
@@ -56,15 +59,16 @@ def enter(m: Machine, node: ast.AST, kind: str, origin: Thing | None) -> Loop:
     return loop
 
 
-def begin(m: Machine, node: ast.AST, loop: Loop, index: int, scope: Scope) -> None:
+def begin(m: Machine, node: ast.AST, loop: Loop, index: int, scope: Scope) -> Note:
     """Begin an iteration."""
     m.serial += 1
     loop.index, loop.guard = index, None
-    m.note("drawn", node, scope, loop=loop, index=index)
+    return m.note("drawn", node, scope, loop=loop, index=index)
 
 
 def _iterate(m: Machine, node: ast.For, source: Source, loop: Loop, scope: Scope) -> int | None:
-    index = 0
+    index, turns = 0, m.turns[-1]
+    before, drawn = len(m.notes), list[Note]()
     _guess(m, node, source, loop, scope)
     planned = source.length if source.length == 0 else None
     if source.bound is not None and numbers.number(source.bound) is not None:
@@ -74,8 +78,12 @@ def _iterate(m: Machine, node: ast.For, source: Source, loop: Loop, scope: Scope
     gates = 0
     while planned is None or index < planned:
         assignment.step_to(m, node.target, source.element(index), scope)
-        begin(m, node, loop, index, scope)
+        drawn.append(begin(m, node, loop, index, scope))
+        start = len(m.notes)
         signal = m.run(node.body, scope)
+        if turns.beyond:
+            del m.notes[start:]  # there is no such turn
+            return _leave(m, node, before, drawn, scope)
         index += 1
         if signal == BREAK:
             return None
@@ -84,11 +92,30 @@ def _iterate(m: Machine, node: ast.For, source: Source, loop: Loop, scope: Scope
         if index == 1 or len(loop.moduli) != gates:
             planned, gates = _plan(m, source, loop), len(loop.moduli)
             loop.length = planned
+        if _is_through(source, loop, turns, index):
+            return _leave(m, node, before, drawn, scope)
     if not source.endless and (loop.outer is not None or loop.kind != "range"):
         epoch = m.epochs.get(node, 0)
         m.epochs[node] = epoch + 1
         m.note("epoch-end", node, scope, loop=loop, epoch=epoch, batches=index)
     return m.run(node.orelse, scope)
+
+
+def _leave(m: Machine, node: ast.For, before: int, drawn: list[Note], scope: Scope) -> int | None:
+    """End a loop that went through models or optimizers: what it drew were no batches."""
+    m.notes[before:] = [note for note in m.notes[before:] if note not in drawn]
+    return m.run(node.orelse, scope)
+
+
+def _is_through(source: Source, loop: Loop, turns: Turns, index: int) -> bool:
+    """Say whether every model or optimizer that a loop goes through has had its turn."""
+    if turns.batches:
+        return False
+    if index == 1:
+        for value in source.standing:
+            turns.took(value, 1)
+    most = turns.most(nested=loop.nested)
+    return most is not None and index >= most
 
 
 def _guess(m: Machine, node: ast.For, source: Source, loop: Loop, scope: Scope) -> None:
@@ -158,11 +185,33 @@ def _once(m: Machine, node: ast.For, source: Source, scope: Scope) -> int | None
         m.itemwise |= known[node]
     around = m.loops[-1] if m.loops else None
     draws = around is not None and around.draws
-    assignment.assign(m, node.target, source.element(0), scope)
-    signal = m.run(node.body, scope)
+    signal = _first(m, node, source, scope)
     if around is not None:
         around.draws = draws  # what is drawn here is drawn by this loop, as in a validation
     return signal if signal == RETURN else None
+
+
+def _first(m: Machine, node: ast.For, source: Source, scope: Scope) -> int | None:
+    turns = standins.begin(m, node.target, scope)
+    index, most = 0, 1
+    signal: int | None = None
+    try:
+        while index < most and signal in {None, CONTINUE}:
+            assignment.assign(m, node.target, source.element(index), scope)
+            signal = m.run(node.body, scope)
+            index += 1
+            most = _each(source, turns)
+    finally:
+        m.turns.pop()
+    return signal
+
+
+def _each(source: Source, turns: Turns) -> int:
+    """Return how many turns give each known model its own: a loss may be a sum over all."""
+    most = turns.most(nested=False)
+    if source.kind != "range" or most is None:
+        return 1
+    return min(most, standins.MOST, source.length if source.length is not None else most)
 
 
 def _through(m: Machine, node: ast.For, source: Source, scope: Scope) -> int | None:

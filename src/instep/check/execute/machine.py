@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from instep.check.execute.arguments import Call
     from instep.check.execute.lengths import Lengths
     from instep.check.execute.program import Module, Project
+    from instep.check.execute.standins import Turns
     from instep.check.execute.things import Accelerator, Net
 
     Evaluate = Callable[["Machine", Any, Scope], Value]
@@ -78,7 +79,8 @@ class Machine:
         self.counters: dict[str, set[ast.AST]] = {}  # where unknown ones are asked
         self.partial = False  # it is a part of somebody else's loop, which draws the batches
         self.epochal = False  # a loop over epochs was seen
-        self.tokens = False  # a tokenizer was given new ones
+        self.tokens = 0  # how often a tokenizer was given new ones
+        self.resized: dict[Net, int] = {}  # models that have room for them, since which time
         # Where execution stands.
         self.scopes: dict[Module, Scope] = {}
         self.stack: list[ast.AST] = []
@@ -88,6 +90,7 @@ class Machine:
         self.no_grad = 0
         self.accumulating: Accelerator | None = None  # inside its `accumulate`
         self.loops: list[Loop] = []
+        self.turns: list[Turns] = []  # the same, and what their variables pick out of lists
         self.things: list[tuple[int, int]] = []  # loops over things that are no data
         self.settings: list[int] = []  # loops over plain values, and how far each is
         self.trainings: set[ast.AST] = set()  # such loops whose every turn trains from the start

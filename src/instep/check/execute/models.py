@@ -176,8 +176,11 @@ def _nothing(m: Machine, _value: Net, call: Call) -> Value:
 
 
 def _resized(m: Machine, value: Net, call: Call) -> Value:
-    if m.tokens:  # or else they have that size already, and stay
+    same = value.lineage() | value.inside()  # `model.module` has the embeddings of `model`
+    if m.tokens > max(m.resized.get(net, 0) for net in same):
+        m.resized[value] = m.tokens
         call.note(m, "rebound", name=f"{value.known_as}.embeddings", was=value, now=None)
+    # or else they have that size already, and stay
     return call.unknown(m)
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 from typing import TYPE_CHECKING
 
-from instep.check.execute import tensors
+from instep.check.execute import standins, tensors
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Net, Param
 from instep.check.execute.values import DictValue, ListValue, Unknown
 
 if TYPE_CHECKING:
-    import ast
-
     from instep.check.execute.machine import Machine
     from instep.check.execute.program import Scope
     from instep.check.execute.values import Value
+
+ELSEWHERE = "(computed)"
+"""A bound of a slice that is no written number."""
 
 
 def subscript(m: Machine, node: ast.Subscript, scope: Scope) -> Value:
@@ -24,9 +26,22 @@ def subscript(m: Machine, node: ast.Subscript, scope: Scope) -> Value:
     return item(m, node, value, at, scope)
 
 
-def slice_(_m: Machine, _node: ast.Slice, _scope: Scope) -> Value:
-    """Evaluate `a:b`: which part of something it is does not matter, only that it is one."""
-    return slice(None)
+def slice_(_m: Machine, node: ast.Slice, _scope: Scope) -> Value:
+    """Evaluate `a:b`: of numbers that are written there; for all else, that it is a part matters,
+    not which.
+    """
+    return slice(*(_written(bound) for bound in (node.lower, node.upper, node.step)))
+
+
+def _written(node: ast.expr | None) -> Value:
+    match node:
+        case None:
+            return None
+        case ast.Constant(value=int(number)):
+            return number
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(number))):
+            return -number
+    return ELSEWHERE
 
 
 def item(m: Machine, node: ast.AST, value: Value, at: Value, scope: Scope) -> Value:
@@ -39,8 +54,10 @@ def item(m: Machine, node: ast.AST, value: Value, at: Value, scope: Scope) -> Va
             found = _of_unknown(value, at)
         case ListValue():
             found = _of_list(m, node, value, at, scope)
+            standins.took(m, node, value, at, found, scope=scope)
         case DictValue():
             found = _of_dict(m, node, value, at, scope)
+            standins.took(m, node, value, at, found, scope=scope)
         case tuple():
             found = _of_tuple(m, node, value, at, scope)
         case Tensor():
@@ -80,6 +97,9 @@ def _of_list(m: Machine, node: ast.AST, value: ListValue, at: Value, scope: Scop
     if counts and -len(value.items) <= at < len(value.items):
         return value.items[at]
     if isinstance(at, slice):
+        known = value.exact and value.items and all(map(standins.is_trained, value.items))
+        if known and ELSEWHERE not in {at.start, at.stop, at.step} and at.step != 0:
+            return ListValue(value.items[at], born=value.born)
         return ListValue(value.items, exact=False, born=value.born)
     return value.items[0] if value.items else m.unknown(node, scope)
 

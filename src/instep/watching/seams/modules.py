@@ -96,8 +96,8 @@ def _replaced(seam: Seam, owner: Module, name: str, old: Any, new: Any) -> None:
         return
     after = [new] if isinstance(new, Parameter) else list(new.parameters())
     kept = {id(parameter) for parameter in before}
-    if all(id(parameter) in kept for parameter in after):
-        return
+    if all(id(parameter) in kept or not parameter.requires_grad for parameter in after):
+        return  # nothing of it is new and meant to be trained
     for one in held:
         for weak in () if one is None else book.owners(one):
             seam.recorder.optimizer(weak())  # it was there first
