@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from instep.check.rewriting import apply, changes, rewritten
 from instep.rules.finding import Fix
 from instep.rules.registry import rulebook
 from instep.rules.source import Source
+from instep.trace.plain import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

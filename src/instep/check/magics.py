@@ -16,7 +16,8 @@ loss?
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from instep.trace.plain import dataclass
 
 _MARK = "\x1f"
 _LIKELY = re.compile(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from instep.rules.finding import Finding, Severity
+from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
     from instep.check.problems import Diagnostic

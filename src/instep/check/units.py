@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
@@ -10,6 +9,7 @@ from instep.check.lines import plain, restore
 from instep.check.parsing import Fault, parse
 from instep.check.problems import Diagnostic, diagnose
 from instep.trace import Place
+from instep.trace.plain import dataclass, field
 
 if TYPE_CHECKING:
     import ast

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from instep.commands.present import Result, present, say
 from instep.commands.printable import printable
 from instep.errors import CheckError
 from instep.rules.registry import names
+from instep.trace.plain import dataclass, replace
 
 if TYPE_CHECKING:
     import argparse

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from instep.reports.escape import encodable
+from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
     from instep.rules import Finding

@@ -12,8 +12,9 @@ import ast
 import io
 import re
 import tokenize
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
