@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from instep.commands.parser import build
 from instep.errors import InstepError
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return CANNOT_RUN
         options = parser.parse_args(arguments)
         # Imported when asked for: help, and a typing mistake, need none of them.
-        code: int = import_module(f"instep.commands.{options.command}").run(options)
+        code: int = _loaded(options.command).run(options)
         sys.stdout.flush()
     except InstepError as error:
         from instep.commands.printable import printable
@@ -42,6 +43,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     return code
+
+
+def _loaded(command: str) -> Any:
+    """Load the module of a command: many new objects and no garbage, so nobody looks for some."""
+    is_on = gc.isenabled()
+    gc.disable()
+    try:
+        return import_module(f"instep.commands.{command}")
+    finally:
+        if is_on:
+            gc.enable()
 
 
 def entry() -> NoReturn:

@@ -19,8 +19,9 @@ from instep.trace.plain import replace
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from instep.check.judged import Judgement
     from instep.check.options import Settings
-    from instep.check.tools import Judgement, Tools
+    from instep.check.tools import Tools
     from instep.check.units import Unit, UnitKind
     from instep.rules.finding import Finding
 

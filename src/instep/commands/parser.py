@@ -79,7 +79,13 @@ def build() -> Parser:
         prog="instep", description="Keeps PyTorch training loops in step.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=_version())
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(
+        # By name: argparse would lay out the usage to find it, and load `shutil` for that.
+        prog=parser.prog,
+        dest="command",
+        required=True,
+        metavar="COMMAND",
+    )
     _check(commands)
     _watch(commands)
     _explain(commands)

@@ -11,9 +11,9 @@ from __future__ import annotations
 import ast
 import io
 import re
-import tokenize
 from typing import TYPE_CHECKING, NamedTuple
 
+from instep.trace.pattern import pattern
 from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _DIRECTIVE = (
     r"|(?P<word>[\w-]+))"
     r"|#\s*(?P<noqa>noqa)\b(?:\s*:\s*(?P<codes>[A-Z]+[0-9]+(?:[\s,]+[A-Z]+[0-9]+)*))?"
 )
-_LIKELY = re.compile(r"#\s*(?:instep:|noqa)", re.IGNORECASE)
+_LIKELY = pattern(r"#\s*(?:instep:|noqa)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,8 @@ def hits(
 
 
 def _comments(text: str) -> Iterator[tuple[int, int, str]]:
+    import tokenize  # noqa: PLC0415  # slow to load, and few files have such a comment
+
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT:
