@@ -63,6 +63,10 @@ def entry() -> NoReturn:
     whoever has started it (a shell, a launcher) looks for that.
     """
     code = main()
+    if "instep.commands.watch" not in sys.modules:
+        # Python looks for garbage once more before it ends: among very many objects, none of which
+        # minds to be forgotten. Those of a program under watch may.
+        gc.freeze()
     if code == BY_SIGNAL:
         sys.excepthook = lambda *_: None  # what there is to show has been shown
         raise KeyboardInterrupt
