@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CANNOT_RUN, PIPE_CLOSED, INTERRUPTED = 2, 1, 130
-BY_SIGNAL = -signal.SIGINT
-"""How a program under watch has ended, in the way that `subprocess` says it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,11 +60,12 @@ def entry() -> NoReturn:
     whoever has started it (a shell, a launcher) looks for that.
     """
     code = main()
-    if "instep.commands.watch" not in sys.modules:
+    watch = sys.modules.get("instep.commands.watch")
+    if watch is None:
         # Python looks for garbage once more before it ends: among very many objects, none of which
         # minds to be forgotten. Those of a program under watch may.
         gc.freeze()
-    if code == BY_SIGNAL:
+    elif code == watch.INTERRUPTED:
         sys.excepthook = lambda *_: None  # what there is to show has been shown
         raise KeyboardInterrupt
     sys.exit(code)

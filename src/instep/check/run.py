@@ -61,7 +61,8 @@ class Run:
         return frozenset(str(Path(path)) for path in self.paths)
 
 
-class Checked(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Checked:
     """All that came of a run."""
 
     files: tuple[str, ...]

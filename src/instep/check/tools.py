@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from instep.check.words import WORDS, wanted
+from instep.trace.plain import dataclass, field
 
 if TYPE_CHECKING:
     import ast
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     Accept = Callable[[Unit, Sequence[Finding]], Sequence[Finding]]
 
 
-class Tools(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Tools:
     """The functions that a run calls; tests hand in their own."""
 
     words: tuple[str, ...]
@@ -32,7 +34,8 @@ class Tools(NamedTuple):
     mend: Callable[[Unit, bool, Judge, Accept], Mended]
 
 
-class _Nothing(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Nothing:
     """The judgement of a text with nothing to judge."""
 
     findings: tuple[Finding, ...] = ()
@@ -41,7 +44,7 @@ class _Nothing(NamedTuple):
     unjudged: tuple[NotJudged, ...] = ()
     loops: int = 0
     followed: frozenset[str] = frozenset()
-    nodes: Mapping[Place, ast.AST] = {}
+    nodes: Mapping[Place, ast.AST] = field(default_factory=dict)
 
 
 def load() -> Tools:

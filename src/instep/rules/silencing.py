@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import io
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from instep.trace.pattern import pattern
 from instep.trace.plain import dataclass
@@ -43,7 +43,8 @@ class Suppression:
     is_noqa: bool = False
 
 
-class Comments(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Comments:
     """What the comments of a unit ask for."""
 
     suppressions: tuple[Suppression, ...]
