@@ -153,22 +153,23 @@ def _designed(
         "__init__": _init,
     }
     if repr:
-        methods["__repr__"] = _repr([name for name, each in fields.items() if each.shows()])
+        methods["__repr__"] = _repr
     if eq:
         methods["__eq__"] = _eq(_values([n for n, each in fields.items() if each.compares()]))
-        methods["__hash__"] = None
-        if frozen:
-            methods["__hash__"] = _hash(_values([n for n, each in fields.items() if each.hashes()]))
+        hashed = [n for n, each in fields.items() if each.hashes()]
+        methods["__hash__"] = _hash(_values(hashed)) if frozen else None
     if frozen:
         methods |= {"__setattr__": _refuse_to_set, "__delattr__": _refuse_to_delete}
     if slots and frozen:
         methods |= {"__getstate__": _getstate, "__setstate__": _setstate}
     written = vars(cls)
     # Python itself writes `__hash__ = None` into a class that has `__eq__` alone.
-    kept = {name for name in methods if written.get(name) is not None}
-    for name in methods.keys() - kept:
-        setattr(cls, name, methods[name])
-    return _slotted(cls, own) if slots else cls
+    added = {name: made for name, made in methods.items() if written.get(name) is None}
+    if slots:
+        return _slotted(cls, own, added)
+    for name, made in added.items():
+        setattr(cls, name, made)
+    return cls
 
 
 def _own_fields(cls: type, *, kw_only: bool) -> dict[str, _Field]:
@@ -197,11 +198,12 @@ def _is_of_class(hint: Any) -> bool:
     return hint is ClassVar or getattr(hint, "__origin__", None) is ClassVar
 
 
-def _slotted(cls: type, own: dict[str, _Field]) -> type:
+def _slotted(cls: type, own: dict[str, _Field], added: dict[str, Any]) -> type:
     """Return the class made anew, since slots have to be there from the beginning."""
     left_out = {*own, "__dict__", "__weakref__"}
     body = {name: value for name, value in vars(cls).items() if name not in left_out}
     inherited = {name for base in cls.__mro__[1:] for name in vars(base).get("__slots__", ())}
+    body |= added
     body["__slots__"] = tuple(name for name in own if name not in inherited)
     made = type(cls)(cls.__name__, cls.__bases__, body)
     made.__qualname__ = cls.__qualname__
@@ -244,13 +246,11 @@ def _hash(values: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], int]:
     return __hash__
 
 
-def _repr(names: list[str]) -> Callable[[Any], str]:
-    @recursive_repr()
-    def __repr__(self: Any) -> str:  # noqa: N807
-        said = ", ".join([f"{name}={getattr(self, name)!r}" for name in names])
-        return f"{self.__class__.__qualname__}({said})"
-
-    return __repr__
+@recursive_repr()
+def _repr(self: Any) -> str:
+    fields = type(self).__plain__.fields.items()
+    said = ", ".join([f"{name}={getattr(self, name)!r}" for name, each in fields if each.shows()])
+    return f"{self.__class__.__qualname__}({said})"
 
 
 def _refuse_to_set(self: Any, name: str, value: object) -> None:  # noqa: ARG001
