@@ -398,6 +398,7 @@ POOL = """
 import os, signal, sys
 from instep.check import tools
 from instep.cli import main
+from instep.trace.plain import replace
 from tests.check import fakes
 
 def load():
@@ -409,7 +410,7 @@ def load():
             return made.judge(unit)
         os.kill(os.getppid(), signal.SIGINT)  # the first file that is judged is one too many
         return made.judge(unit)
-    return made._replace(judge=judge) if {mark!r} else made
+    return replace(made, judge=judge) if {mark!r} else made
 
 # Whoever runs the tests in the background of a shell has handed on that Ctrl-C is ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
-import signal
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from instep.commands.parser import build
 from instep.errors import InstepError
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CANNOT_RUN, PIPE_CLOSED, INTERRUPTED = 2, 1, 130
-BY_SIGNAL = -signal.SIGINT
-"""How a program under watch has ended, in the way that `subprocess` says it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return CANNOT_RUN
         options = parser.parse_args(arguments)
         # Imported when asked for: help, and a typing mistake, need none of them.
-        code: int = import_module(f"instep.commands.{options.command}").run(options)
+        code: int = _loaded(options.command).run(options)
         sys.stdout.flush()
     except InstepError as error:
         from instep.commands.printable import printable
@@ -44,6 +42,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def _loaded(command: str) -> Any:
+    """Load the module of a command: many new objects and no garbage, so nobody looks for some."""
+    is_on = gc.isenabled()
+    gc.disable()
+    try:
+        return import_module(f"instep.commands.{command}")
+    finally:
+        if is_on:
+            gc.enable()
+
+
 def entry() -> NoReturn:
     """Run the command line as a process of its own, and end it.
 
@@ -51,7 +60,12 @@ def entry() -> NoReturn:
     whoever has started it (a shell, a launcher) looks for that.
     """
     code = main()
-    if code == BY_SIGNAL:
+    watch = sys.modules.get("instep.commands.watch")
+    if watch is None:
+        # Python looks for garbage once more before it ends: among very many objects, none of which
+        # minds to be forgotten. Those of a program under watch may.
+        gc.freeze()
+    elif code == watch.INTERRUPTED:
         sys.excepthook = lambda *_: None  # what there is to show has been shown
         raise KeyboardInterrupt
     sys.exit(code)

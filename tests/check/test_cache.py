@@ -150,6 +150,11 @@ def test_a_failed_write_leaves_nothing_beside(cache, monkeypatch):
 def test_the_version_follows_the_sources_of_the_judgement():
     assert caches._version() == caches._version.__wrapped__()
     assert caches._version().startswith("py3")
+    package = Path(caches.__file__).parent.parent
+    sources = [file for room in caches._OUR_ROOMS for file in (package / room).rglob("*.py")]
+    told = list(caches._sources(str(package), caches._OUR_ROOMS))
+    assert sorted(told) == sorted(file.relative_to(package).as_posix() for file in sources)
+    assert len(told) > 100
 
 
 def test_a_link_that_waits_for_what_is_written_is_not_followed(tmp_path):

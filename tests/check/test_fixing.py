@@ -56,7 +56,7 @@ def renames(*names, is_safe=True):
 @pytest.fixture
 def rules(monkeypatch):
     book = {}
-    monkeypatch.setattr(fixing, "rulebook", lambda: book)
+    monkeypatch.setattr(fixing, "rule", book.get)
 
     def rule(name, mend, apart=False):
         book[CODES[name]] = SimpleNamespace(mend=mend, APART=apart)

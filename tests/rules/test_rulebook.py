@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 
 import pytest
 
 from instep.check.execute.entries import Runner
 from instep.check.execute.program import Project
 from instep.check.sources import units_from_bytes
-from instep.rules import Severity
-from instep.rules.registry import names, rulebook, watched
+from instep.rules import Severity, registry
+from instep.rules.registry import names, needs, rulebook, watched
 from instep.rules.view import View
 from instep.trace import Trace
 
@@ -99,6 +101,27 @@ def traces_of_all_examples():
             module = project.adopt(unit, "train.py")
             found += [path.trace for path in Runner(module, project).all().paths]
     return found
+
+
+def test_what_is_read_of_a_rule_is_what_it_says():
+    """Settings and the judge go by the text of a rule before it is loaded."""
+    kinds = {code: tuple(kind.__name__ for kind in getattr(each, "NEEDS", ()))
+             for code, each in rulebook().items()}  # fmt: skip
+    assert needs() == kinds
+    assert sum(not each for each in kinds.values()) < 5
+    assert all(registry.rule(code) is each for code, each in rulebook().items())
+    assert registry.rule("INS999") is None
+
+
+def test_a_rule_is_loaded_when_a_trace_has_what_it_needs():
+    code = (
+        "import sys; from instep.rules.verdict import judge_all; "
+        "from instep.rules.view import View; from instep.trace import Step, Trace, Zero; "
+        "judge_all(View(Trace([Step('sgd'), Zero(('sgd',))]))); "
+        "assert 'instep.rules.cleared_twice' in sys.modules; "
+        "assert 'instep.rules.clip_after_step' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_without_what_a_rule_needs_it_finds_nothing():

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from instep.errors import CheckError
+from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from instep.check.discovery import Ignore
 from instep.errors import CheckError
 from instep.rules.finding import Severity
+from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

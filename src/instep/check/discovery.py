@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from instep.check.gitignore import Patterns
 from instep.check.sources import STDIN, SUFFIXES
 from instep.errors import CheckError
+from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from instep.check.outcome import Outcome
 from instep.check.problems import Diagnostic
 from instep.check.sources import read_units
 from instep.check.suppressions import UNUSED_CODE, suppress
+from instep.trace.plain import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

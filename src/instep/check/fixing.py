@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from instep.check.rewriting import apply, changes, rewritten
 from instep.rules.finding import Fix
-from instep.rules.registry import rulebook
+from instep.rules.registry import rule
 from instep.rules.source import Source
+from instep.trace.plain import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -123,7 +123,7 @@ def _prove_together(
     proved: dict[tuple[str, Place], Fix] = {}
     for code in dict.fromkeys(finding.code for finding in findings):
         same = [finding for finding in findings if finding.code == code]
-        if len(same) > 1 and getattr(rulebook().get(code), "APART", False):
+        if len(same) > 1 and getattr(rule(code), "APART", False):
             first = [(finding, next(_candidates(finding, source), None)) for finding in same]
             fixes = {(f.code, f.place): fix for f, fix in first if fix is not None}
             edits = dict.fromkeys(edit for fix in fixes.values() for edit in fix.edits)
@@ -187,8 +187,7 @@ def _prove(
 
 
 def _candidates(finding: Finding, source: Source) -> Iterator[Fix]:
-    rule = rulebook().get(finding.code)
-    mend = getattr(rule, "mend", None)
+    mend = getattr(rule(finding.code), "mend", None)
     if mend is not None:
         yield from mend(finding, source)
 

@@ -6,9 +6,10 @@ https://git-scm.com/docs/gitignore
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
+
+from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

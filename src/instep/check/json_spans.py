@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

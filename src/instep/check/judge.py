@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from instep.check.execute.entries import Runner
+from instep.check.execute.entries import Path, Runner
 from instep.check.execute.program import Module, Project
 from instep.check.words import wanted
 from instep.rules.verdict import judge_all
 from instep.rules.view import View
+from instep.trace.plain import dataclass, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from instep.check.execute.entries import Path
     from instep.check.units import Unit
     from instep.rules.finding import Finding
     from instep.trace import Place
@@ -149,7 +148,7 @@ def _freed(path: Path, other: Path) -> Path:
     """
     holds = {assumption.node: assumption.holds for assumption in other.assumptions}
     same = [a for a in path.assumptions if holds.get(a.node, a.holds) == a.holds]
-    return replace(path, assumptions=same)
+    return Path(path.trace, same, path.forced, path.entry)
 
 
 def _condition(finding: Finding, path: Path, module: Module) -> str | None:

@@ -16,22 +16,22 @@ loss?
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from instep.trace.pattern import pattern
+from instep.trace.plain import dataclass
 
 _MARK = "\x1f"
-_LIKELY = re.compile(
-    r"^[ \t]*(?:[%!?]|(?:pip|conda|mamba)[ \t])|\?[ \t]*$|=[ \t]*[%!]", re.MULTILINE
-)
-_MAGIC = re.compile(
+_LIKELY = pattern(r"^[ \t]*(?:[%!?]|(?:pip|conda|mamba)[ \t])|\?[ \t]*$|=[ \t]*[%!]", re.MULTILINE)
+_MAGIC = pattern(
     r"(?P<indent>[ \t]*)(?P<rest>[%!?].*|(?:pip|conda|mamba)[ \t]+\w+.*"
     r"|%{0,2}[\w.*\[\]]+\?{1,2}[ \t]*)$"
 )
-_ASSIGNED = re.compile(r"(?P<head>[ \t]*[\w.,\[\] \t]+=[ \t]*)(?P<rest>[%!].*)$")
+_ASSIGNED = pattern(r"(?P<head>[ \t]*[\w.,\[\] \t]+=[ \t]*)(?P<rest>[%!].*)$")
 _PYTHON_CELLS = {"time", "timeit", "capture", "prun", "memit", "mprun", "lprun", "python3"}
-_REVIVE = re.compile(
+_REVIVE = pattern(
     rf"^[^\n{_MARK}]*{_MARK}{_MARK}|(?:pass|None)  #{_MARK}|^[ \t]*#{_MARK}", re.MULTILINE
 )
-_TOKEN = re.compile(r"""\#.*|\"{3}|'{3}|"(?:\\.|[^"\\])*"?|'(?:\\.|[^'\\])*'?|[()\[\]{}]""")
+_TOKEN = pattern(r"""\#.*|\"{3}|'{3}|"(?:\\.|[^"\\])*"?|'(?:\\.|[^'\\])*'?|[()\[\]{}]""")
 
 
 def neutralise(cell: str) -> str:

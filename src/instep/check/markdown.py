@@ -6,13 +6,13 @@ no Python at all: what does not parse is passed over without a word.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from instep.check.fences import Block, blocks
 from instep.check.lines import Line, cut, realign, usual_ending
 from instep.check.magics import neutralise, revive
 from instep.check.units import Locator, Splice, Spot, Unit, build, line_at
+from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
     from instep.check.units import Wanted

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from instep.check.magics import neutralise, revive
 from instep.check.problems import Diagnostic, diagnose
 from instep.check.units import Locator, Splice, Spot, Unit, build, line_at
 from instep.trace import Place
+from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
     from instep.check.json_spans import Span

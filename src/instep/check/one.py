@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,12 +14,14 @@ from instep.check.translate import applied, as_shown, in_file
 from instep.check.units import merge_back
 from instep.check.words import COMMENTS, holds
 from instep.trace import Place
+from instep.trace.plain import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from instep.check.judged import Judgement
     from instep.check.options import Settings
-    from instep.check.tools import Judgement, Tools
+    from instep.check.tools import Tools
     from instep.check.units import Unit, UnitKind
     from instep.rules.finding import Finding
 

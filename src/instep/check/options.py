@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from instep.check.config import Config, find_config, load_config, resolve, severity
@@ -11,6 +10,7 @@ from instep.check.outcome import NOT_CHECKED_CODE, NOT_CHECKED_NAME
 from instep.check.sources import STDIN
 from instep.check.suppressions import UNUSED_CODE, UNUSED_NAME
 from instep.errors import CheckError
+from instep.trace.plain import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

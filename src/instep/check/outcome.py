@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from instep.rules.finding import Finding, Severity
+from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
     from instep.check.problems import Diagnostic
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 NOT_CHECKED_CODE, NOT_CHECKED_NAME = "INS000", "not-checked"
 
 
-class Unjudged(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Unjudged:
     """A loop that nothing can be said about, and why."""
 
     place: Place

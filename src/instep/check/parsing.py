@@ -7,7 +7,9 @@ import re
 import sys
 import warnings
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +29,8 @@ _COUNTS_LEVELS = sys.version_info < (3, 12)
 _LEVELS_PER_CALL = 3
 
 
-class Fault(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Fault:
     """What is wrong with a text, and where in it."""
 
     kind: Kind

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from instep.errors import four_lines
+from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
     from instep.trace import Place

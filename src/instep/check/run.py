@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,6 +19,7 @@ from instep.check.words import COMMENTS, holds_bytes
 from instep.check.workers import Task, spread
 from instep.errors import CheckError
 from instep.trace import Place
+from instep.trace.plain import dataclass, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,7 +61,8 @@ class Run:
         return frozenset(str(Path(path)) for path in self.paths)
 
 
-class Checked(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Checked:
     """All that came of a run."""
 
     files: tuple[str, ...]

@@ -15,7 +15,6 @@ from instep.check.parsing import MAX_BYTES, Fault
 from instep.check.problems import Diagnostic, diagnose
 from instep.check.units import (
     Locator,
-    Origin,
     PlainOrigin,
     Splice,
     Spot,
@@ -37,7 +36,6 @@ __all__ = [
     "SUFFIXES",
     "Diagnostic",
     "Locator",
-    "Origin",
     "Splice",
     "Spot",
     "Unit",

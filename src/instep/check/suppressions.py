@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from instep.check.config import did_you_mean
 from instep.rules.finding import Edit, Finding, Fix, Severity
 from instep.rules.registry import watched
 from instep.rules.silencing import first_lines, hits, read_comments
+from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 UNUSED_CODE, UNUSED_NAME = "INS001", "unused-suppression"
 
 
-class Suppressed(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Suppressed:
     """Findings after the comments had their say."""
 
     kept: tuple[Finding, ...]

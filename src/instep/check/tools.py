@@ -4,75 +4,26 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 from instep.check.words import WORDS, wanted
+from instep.trace.plain import dataclass, field
 
 if TYPE_CHECKING:
     import ast
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from instep.check.judged import Judgement, Mended, NotJudged
     from instep.check.units import Unit
     from instep.rules.finding import Finding
     from instep.trace import Place
 
-    Judge = Callable[[Unit], "Judgement"]
+    Judge = Callable[[Unit], Judgement]
     Accept = Callable[[Unit, Sequence[Finding]], Sequence[Finding]]
 
 
-class NotJudged(Protocol):
-    """A loop that was not judged."""
-
-    @property
-    def place(self) -> Place:
-        """Where it is."""
-
-    @property
-    def reason(self) -> str:
-        """Why it was not."""
-
-
-class Judgement(Protocol):
-    """What the judge says about a unit."""
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """Mistakes, without fixes."""
-
-    @property
-    def again(self) -> Collection[tuple[str, Place]]:
-        """Findings, by code and place, of which a reader has heard already."""
-
-    @property
-    def elsewhere(self) -> tuple[Finding, ...]:
-        """Mistakes in files that the unit imports, which show only together with it."""
-
-    @property
-    def unjudged(self) -> Sequence[NotJudged]:
-        """Loops that nothing can be said about."""
-
-    @property
-    def loops(self) -> int:
-        """How many loops there are."""
-
-    @property
-    def followed(self) -> Collection[str]:
-        """Other files that this rests on; some of them need not exist."""
-
-
-class Mended(Protocol):
-    """A unit's text with fixes."""
-
-    @property
-    def text(self) -> str:
-        """The whole text."""
-
-    @property
-    def fixed(self) -> tuple[Finding, ...]:
-        """What is mended in it."""
-
-
-class Tools(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Tools:
     """The functions that a run calls; tests hand in their own."""
 
     words: tuple[str, ...]
@@ -83,7 +34,8 @@ class Tools(NamedTuple):
     mend: Callable[[Unit, bool, Judge, Accept], Mended]
 
 
-class _Nothing(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Nothing:
     """The judgement of a text with nothing to judge."""
 
     findings: tuple[Finding, ...] = ()
@@ -92,7 +44,7 @@ class _Nothing(NamedTuple):
     unjudged: tuple[NotJudged, ...] = ()
     loops: int = 0
     followed: frozenset[str] = frozenset()
-    nodes: Mapping[Place, ast.AST] = {}
+    nodes: Mapping[Place, ast.AST] = field(default_factory=dict)
 
 
 def load() -> Tools:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from instep.check.magics import revive
 from instep.rules.finding import Edit, Fix
+from instep.trace.plain import replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

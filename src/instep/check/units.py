@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from instep.check.lines import plain, restore
 from instep.check.parsing import Fault, parse
 from instep.check.problems import Diagnostic, diagnose
 from instep.trace import Place
+from instep.trace.plain import dataclass, field
 
 if TYPE_CHECKING:
     import ast
     from collections.abc import Callable, Sequence
+    from typing import Protocol
 
     Wanted = Callable[[str], bool]
 
@@ -92,18 +93,20 @@ class Splice(NamedTuple):
     text: str
 
 
-class Origin(Protocol):
-    """The file behind a unit, and how edited text goes back into it."""
+if TYPE_CHECKING:  # slow to define, and nobody asks for it at run time
 
-    @property
-    def whole(self) -> str:
-        """The file's text as it is, byte-order mark and line endings included."""
+    class Origin(Protocol):
+        """The file behind a unit, and how edited text goes back into it."""
 
-    def splices(self, new_text: str) -> list[Splice]:
-        """Return what must change in `whole` so that the unit reads `new_text`."""
+        @property
+        def whole(self) -> str:
+            """The file's text as it is, byte-order mark and line endings included."""
 
-    def line(self, place: Place) -> str:
-        """Return the line of the user's file that a place is on."""
+        def splices(self, new_text: str) -> list[Splice]:
+            """Return what must change in `whole` so that the unit reads `new_text`."""
+
+        def line(self, place: Place) -> str:
+            """Return the line of the user's file that a place is on."""
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from instep.errors import CheckError
+from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,8 @@ _WORTH_A_POOL = 100_000  # bytes of source; fewer are judged before the processe
 _COLLECTIONS = (100_000, 20, 100)
 
 
-class Task(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Task:
     """A file that has to be checked."""
 
     path: str
@@ -105,6 +106,8 @@ _worker: list[Work] = []
 
 
 def _begin(make: Callable[[], Work]) -> None:
+    import signal  # noqa: PLC0415  # slow to load
+
     # Ctrl-C goes to every process of the terminal; the first one tells the others to stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.set_threshold(*_COLLECTIONS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from instep.commands.present import Result, present, say
 from instep.commands.printable import printable
 from instep.errors import CheckError
 from instep.rules.registry import names
+from instep.trace.plain import dataclass, replace
 
 if TYPE_CHECKING:
     import argparse
@@ -53,10 +53,15 @@ class _Plan:
 
 def run(options: argparse.Namespace) -> int:
     """Check, report, and say with the exit code how it went."""
+    with rare_collections():
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
     _refuse(options)
     plan = _planned(options)
     is_watched = sys.stderr.isatty() and not options.quiet
-    with rare_collections(), Progress(sys.stderr, is_on=is_watched) as progress:
+    with Progress(sys.stderr, is_on=is_watched) as progress:
         checked = check(plan.run, progress)
     failures = _write(plan, checked.outcomes) if plan.writes else []
     result = _result(plan, settle(plan.run, checked))

@@ -18,8 +18,27 @@ if TYPE_CHECKING:
 _FORMATS = ("text", "json", "sarif", "github")  # a test holds it to those of the reports
 
 
+class _Layout(argparse.HelpFormatter):
+    """Asks how wide the terminal is when there is something to lay out.
+
+    argparse makes one of these for nearly every option, and would ask each time.
+    """
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=80)
+
+    def format_help(self) -> str:
+        """Return the text, as wide as argparse by itself would make it."""
+        asked = argparse.HelpFormatter(self._prog)
+        self._width, self._max_help_position = asked._width, asked._max_help_position  # noqa: SLF001
+        return super().format_help()
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose complaints have the form of all errors."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=_Layout, **options)
 
     def error(self, message: str) -> NoReturn:
         """Refuse what was typed."""
@@ -79,7 +98,13 @@ def build() -> Parser:
         prog="instep", description="Keeps PyTorch training loops in step.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=_version())
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(
+        # By name: argparse would lay out the usage to find it, and load `shutil` for that.
+        prog=parser.prog,
+        dest="command",
+        required=True,
+        metavar="COMMAND",
+    )
     _check(commands)
     _watch(commands)
     _explain(commands)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -17,6 +16,7 @@ from instep.reports.escape import visible
 from instep.reports.options import Options, RuleInfo
 from instep.reports.registry import render
 from instep.reports.summary import render as summary
+from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
     import argparse

@@ -9,7 +9,7 @@ from instep.reports.escape import visible
 from instep.reports.excerpt import mark
 from instep.reports.positions import condition_of
 from instep.reports.prose import html_of, inline, remedy
-from instep.rules.registry import rulebook
+from instep.rules.registry import rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,10 +52,10 @@ def _card(finding: Finding, record: Record, number: int) -> str:
 
 def _advice(code: str) -> tuple[str, str]:
     """Return what to do, and the rest of the rule's page; empty for what has no rule."""
-    rule = rulebook().get(code)
-    if rule is None:
+    found = rule(code)
+    if found is None:
         return "", ""
-    fix, why = remedy(rule.__doc__ or "")
+    fix, why = remedy(found.__doc__ or "")
     todo = f'<section class="todo"><h4>What to do</h4>{html_of(fix)}</section>\n' if fix else ""
     more = f"<details><summary>Why it matters</summary>{html_of(why)}</details>\n" if why else ""
     return todo, more

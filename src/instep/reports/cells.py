@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
 from itertools import accumulate
 from unicodedata import combining, east_asian_width
 
 from instep.reports.escape import is_unsafe, spelled
+from instep.trace.plain import dataclass
 
 _TAB = 4
 _ELLIPSIS = "..."  # in ASCII: not every terminal has the single character

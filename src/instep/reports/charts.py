@@ -7,12 +7,12 @@ not stretch.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from instep.reports.escape import visible
 from instep.reports.scales import Scale, averaged, scale_of, short, thinned
+from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

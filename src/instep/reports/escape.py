@@ -6,14 +6,15 @@ Printed as they are, they could rewrite the report, so they are spelled out inst
 
 from __future__ import annotations
 
-import re
 from unicodedata import category
+
+from instep.trace.pattern import pattern
 
 # Controls, invisible format characters (the bidirectional ones among them), halves of surrogate
 # pairs (which cannot even be encoded), line and paragraph separators.
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_LONE = re.compile("[\ud800-\udfff]")
+_LONE = pattern("[\ud800-\udfff]")
 
 
 def is_unsafe(character: str) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from instep.reports.cells import show
 from instep.reports.escape import visible
 from instep.reports.positions import before, line_at
+from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from instep.reports.escape import visible
 from instep.trace import Backward, Clip, EpochEnd, Step, Unscale, WindowDiscarded, Zero
+from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
     from instep.reports.record import Record

@@ -6,12 +6,12 @@ characters or in UTF-16 units, which takes the text of the line to find out.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from instep.reports.escape import encodable
+from instep.trace.pattern import pattern
+from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
     from instep.rules import Finding
@@ -26,7 +26,7 @@ Called several times for each finding, so it should remember what it has read.
 Measure: TypeAlias = Callable[[str], int]
 """How long a text is, in the unit that a format counts columns in."""
 
-_LINE_END = re.compile(r"\r\n|\r|\n")
+_LINE_END = pattern(r"\r\n|\r|\n")
 
 
 def split_lines(text: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from html import escape
 
-from instep.rules.registry import rulebook
+from instep.rules.registry import rule
 
 _INLINE = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*")
 
@@ -41,8 +41,8 @@ def in_short(code: str) -> str | None:
     >>> in_short("INS505"), in_short("INS000")
     ('Find what makes it.', None)
     """
-    rule = rulebook().get(code)
-    fix, _ = remedy(rule.__doc__ or "") if rule is not None else ("", "")
+    found = rule(code)
+    fix, _ = remedy(found.__doc__ or "") if found is not None else ("", "")
     text = " ".join(fix.partition("\n\n")[0].split())
     for end in re.finditer(r"[.:](?=\s|$)", text):
         clause = text[: end.start()]

@@ -7,12 +7,12 @@ JSON and back, so that a job that is killed leaves one behind.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from instep.rules import Finding, Related, Severity
 from instep.trace import Event, Place
 from instep.trace.codec import TraceFormatError, decode, decode_value, encode, encode_value
+from instep.trace.plain import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from instep.reports.options import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Protocol
 
     from instep.reports.options import Options
     from instep.reports.positions import Source
@@ -23,13 +24,15 @@ FORMATS: dict[str, str] = {
 """Format names and the modules that render them, in the order in which help lists them."""
 
 
-class Renderer(Protocol):
-    """Turns findings into the text of a report."""
+if TYPE_CHECKING:  # slow to define, and nobody asks for it at run time
 
-    def __call__(
-        self, findings: Iterable[Finding], source: Source, options: Options = ..., /
-    ) -> str:
-        """Return the whole report; it ends with a newline unless it is empty."""
+    class Renderer(Protocol):
+        """Turns findings into the text of a report."""
+
+        def __call__(
+            self, findings: Iterable[Finding], source: Source, options: Options = ..., /
+        ) -> str:
+            """Return the whole report; it ends with a newline unless it is empty."""
 
 
 def renderer(name: str) -> Renderer:

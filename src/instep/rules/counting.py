@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from instep.rules.edits import replace
 from instep.rules.spelling import called, operand, same
+from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
     from instep.rules.finding import Edit

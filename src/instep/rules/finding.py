@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING
+
+from instep.trace.plain import dataclass, field
 
 if TYPE_CHECKING:
     from instep.trace import Event, Place

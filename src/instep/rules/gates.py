@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from instep.rules.source import is_loop
+from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

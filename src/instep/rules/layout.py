@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import tokenize
+import token
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,10 +12,10 @@ from instep.rules.finding import Edit
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_SILENT = {tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+_SILENT = {token.NL, token.COMMENT, token.INDENT, token.DEDENT, token.ENDMARKER}
 # Tokens of their own from Python 3.12 on; -1 is no token.
-_FSTRING_START = getattr(tokenize, "FSTRING_START", -1)
-_FSTRING_END = getattr(tokenize, "FSTRING_END", -1)
+_FSTRING_START = getattr(token, "FSTRING_START", -1)
+_FSTRING_END = getattr(token, "FSTRING_END", -1)
 
 
 class Spot(NamedTuple):
@@ -117,11 +117,14 @@ class Layout:
             end = self._starts[at] if at < len(self._starts) else len(self.lines) + 1
             try:
                 self._marks[first] = self._cut(first, end)
-            except (tokenize.TokenError, SyntaxError):
+            except SyntaxError:
                 self._marks[first] = Marks({}, frozenset(), frozenset())
         return self._marks[first]
 
     def _cut(self, first: int, end: int) -> Marks:
+        """Return what is between two lines; SyntaxError where it cannot be cut into tokens."""
+        from tokenize import TokenError, generate_tokens  # noqa: PLC0415  # slow to load
+
         comments: dict[int, int] = {}
         continued: set[int] = set()
         quoted: set[int] = set()
@@ -129,20 +132,24 @@ class Layout:
         formats: list[int] = []
         lines = [*self.lines[first - 1 : end - 1], b""]
         text = b"\n".join(lines).decode("utf-8", "surrogatepass")
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            line, last = token.start[0] + first - 1, token.end[0] + first - 1
-            if token.type == tokenize.COMMENT:
-                before = self.line(line)[: token.start[1]]
+        try:
+            tokens = list(generate_tokens(io.StringIO(text).readline))
+        except TokenError as error:
+            raise SyntaxError from error
+        for each in tokens:
+            line, last = each.start[0] + first - 1, each.end[0] + first - 1
+            if each.type == token.COMMENT:
+                before = self.line(line)[: each.start[1]]
                 comments[line] = len(before.encode("utf-8", "surrogatepass"))
-            elif token.type == tokenize.NEWLINE:
+            elif each.type == token.NEWLINE:
                 continued.update(range((begun or line) + 1, line + 1))
                 begun = None
-            elif token.type not in _SILENT and begun is None:
+            elif each.type not in _SILENT and begun is None:
                 begun = line
-            if token.type == tokenize.STRING:
+            if each.type == token.STRING:
                 quoted.update(range(line + 1, last + 1))
-            elif token.type == _FSTRING_START:
+            elif each.type == _FSTRING_START:
                 formats.append(line)
-            elif token.type == _FSTRING_END:
+            elif each.type == _FSTRING_END:
                 quoted.update(range(formats.pop() + 1, last + 1))
         return Marks(comments, frozenset(continued), frozenset(quoted))

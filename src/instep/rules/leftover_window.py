@@ -25,7 +25,6 @@ data set was cut to fit, nothing is left over.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from instep.rules.accumulation import (
@@ -50,6 +49,7 @@ from instep.rules.view import report
 from instep.rules.window_mends import close_last_window
 from instep.trace import Backward, Drawn, EpochEnd, Step, Zero, windows_of
 from instep.trace.gradients import clears, count_micro_batches
+from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

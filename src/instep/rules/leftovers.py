@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from instep.rules.accumulation import followed, judged, quoted, used_by_others
 from instep.rules.finding import Severity
 from instep.rules.reading import measured, names
 from instep.trace import WEIGHTS_MOVED, Backward, Created, GradEdited, Opaque, Step, Zero
+from instep.trace.plain import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -32,6 +32,7 @@ from instep.rules.finding import Severity
 from instep.rules.reading import distinct, is_part, measured, names
 from instep.rules.view import report, spelled
 from instep.trace import Backward, Created, GradEdited, Mode, Opaque, Rebound, Step
+from instep.trace.pattern import pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -72,11 +73,11 @@ for x in loader:
 """
 
 # Networks that measure or guide, and are not trained although nobody froze them.
-_GUIDE = re.compile(
+_GUIDE = pattern(
     r"vgg|lpips|percept|inception|teacher|target|reward|(?<![a-z])(?:ema|clip|ref)(?![a-z])",
     re.IGNORECASE,
 )
-_TOLD = re.compile(r"([\d,]+ parameters?) of `([^`]+)`")
+_TOLD = pattern(r"([\d,]+ parameters?) of `([^`]+)`")
 
 
 def judge(view: View) -> Iterator[Finding]:

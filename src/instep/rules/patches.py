@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from instep.rules.accumulation import judged
 from instep.trace import Backward, Drawn, EpochEnd, Step
+from instep.trace.pattern import pattern
+from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
     from instep.rules.view import View
 
 # Loops over parts of the loss and not of the batch: their sum is what is meant.
-_TERMS = re.compile(
+_TERMS = pattern(
     r"head|task|loss|criterion|scale|level|layer|branch|stage|objective|term|domain|output"
     r"|reward|log_?prob|saved|traj|episode|agent|return",
     re.IGNORECASE,
 )
-_ACCUMULATION = re.compile(
+_ACCUMULATION = pattern(
     r"accum|micro|mini|patch|tile|crop|chunk|split|sub_?batch|virtual|grad_acc|\bga\b",
     re.IGNORECASE,
 )

@@ -10,7 +10,8 @@ A rule is a module with
     GOOD       the same done right
     judge      View -> findings
     NEEDS      kinds of events of which a trace has to have each, or `judge` finds nothing in it and
-               is not asked; left out where there is none
+               is not asked; left out where there is none. It is read before the rule is loaded, so
+               it is a tuple of names, written out
     mend       (Finding, Source) -> Fix or None; left out where no fix is possible
     APART      True where each finding is about a name as it is written, whatever runs before and
                after it: fixes of several are proved together; left out otherwise
@@ -19,18 +20,19 @@ A rule is a module with
 
 from __future__ import annotations
 
+import os
 import re
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-_FOLDER = Path(__file__).parent
-_NAMED = re.compile(r'^CODE = "(\w+)"\nNAME = "([\w-]+)"$', re.MULTILINE)
-_WATCHED = re.compile(r'^SEEN = "watch"$', re.MULTILINE)
+_FOLDER = os.path.dirname(__file__)  # noqa: PTH120  # read in every run: paths would take longer
+_NAMED = re.compile(rb'CODE = "(\w+)"\r?\nNAME = "([\w-]+)"')
+_NEEDS = re.compile(rb"NEEDS = \(([\w,\s]*)\)")
+_WATCHED = b'\nSEEN = "watch"'
 
 
 @cache
@@ -40,9 +42,17 @@ def rulebook() -> dict[str, ModuleType]:
     >>> rulebook()["INS101"].NAME
     'missing-zero-grad'
     """
-    modules = (import_module(f"instep.rules.{name}") for name in _modules())
-    rules = {module.CODE: module for module in modules if hasattr(module, "CODE")}
-    return dict(sorted(rules.items()))
+    return {code: _loaded(text.module) for code, text in _read().items()}
+
+
+def rule(code: str) -> ModuleType | None:
+    """Return one rule, and load no other.
+
+    >>> rule("INS202").NAME, rule("INS000")
+    ('leftover-window', None)
+    """
+    text = _read().get(code)
+    return None if text is None else _loaded(text.module)
 
 
 @cache
@@ -54,7 +64,17 @@ def names() -> dict[str, str]:
     >>> names()["INS202"]
     'leftover-window'
     """
-    return dict(sorted((code, name) for code, name, _ in _read()))
+    return {code: text.name for code, text in _read().items()}
+
+
+@cache
+def needs() -> dict[str, tuple[str, ...]]:
+    """Return by its code of which kinds of events a rule needs one, in order; read, too.
+
+    >>> needs()["INS202"]
+    ('Backward', 'Step')
+    """
+    return {code: text.needs for code, text in _read().items()}
 
 
 @cache
@@ -64,15 +84,39 @@ def watched() -> frozenset[str]:
     >>> "INS505" in watched(), "INS101" in watched()
     (True, False)
     """
-    return frozenset(code for code, _, is_watched in _read() if is_watched)
+    return frozenset(code for code, text in _read().items() if text.is_watched)
+
+
+class _Text:
+    """What the text of a rule says of it."""
+
+    def __init__(self, module: str, data: bytes) -> None:
+        self.module = module
+        named = _NAMED.match(data, _at(data, b"CODE = "))
+        needs = _NEEDS.match(data, _at(data, b"NEEDS = "))
+        self.code, self.name = ("", "") if named is None else map(bytes.decode, named.groups())
+        said = "" if needs is None else needs[1].decode()
+        self.needs = tuple(word.strip() for word in said.split(",") if word.strip())
+        self.is_watched = _WATCHED in data
+
+
+def _at(data: bytes, word: bytes) -> int:
+    """Return where a line begins with this; the end, if none does."""
+    at = data.find(b"\n" + word)
+    return len(data) if at < 0 else at + 1
 
 
 @cache
-def _read() -> tuple[tuple[str, str, bool], ...]:
-    texts = ((_FOLDER / f"{name}.py").read_text(encoding="utf-8") for name in _modules())
-    found = ((_NAMED.search(text), _WATCHED.search(text)) for text in texts)
-    return tuple((named[1], named[2], bool(seen)) for named, seen in found if named is not None)
+def _read() -> dict[str, _Text]:
+    files = [name for name in os.listdir(_FOLDER) if name.endswith(".py") and name[0] != "_"]  # noqa: PTH208
+    found = []
+    for name in files:
+        with open(f"{_FOLDER}/{name}", "rb", buffering=0) as file:  # noqa: PTH123
+            text = _Text(name.removesuffix(".py"), file.read())
+        if text.code:
+            found.append(text)
+    return {text.code: text for text in sorted(found, key=lambda text: text.code)}
 
 
-def _modules() -> list[str]:
-    return sorted(file.stem for file in _FOLDER.glob("*.py") if file.name[0] != "_")
+def _loaded(module: str) -> ModuleType:
+    return import_module(f"instep.rules.{module}")

@@ -30,6 +30,7 @@ from instep.rules.scaler_names import scaler_near, updates_scaler
 from instep.rules.scaling import may_scale
 from instep.rules.view import report, spelled
 from instep.trace import Assumed, Backward, Step, Unscale
+from instep.trace.pattern import pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -77,7 +78,7 @@ _OF_TORCH = {
     "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "LBFGS", "Muon",
     "NAdam", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam",
 }  # fmt: skip
-_LOOKS_FOR_INF = re.compile(r"finite|nan|inf\b|isinf|found_inf|overflow", re.IGNORECASE)
+_LOOKS_FOR_INF = pattern(r"finite|nan|inf\b|isinf|found_inf|overflow", re.IGNORECASE)
 
 
 def judge(view: View) -> Iterator[Finding]:

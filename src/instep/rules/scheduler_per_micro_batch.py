@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from instep.rules.accumulation import pieces
@@ -29,6 +28,7 @@ from instep.rules.reading import distinct, is_managed, sure_size
 from instep.rules.schedulers import may_count_calls
 from instep.rules.view import report, spelled
 from instep.trace import Backward, Schedule, Step
+from instep.trace.plain import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,9 +11,10 @@ from __future__ import annotations
 import ast
 import io
 import re
-import tokenize
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from instep.trace.pattern import pattern
+from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +26,7 @@ _DIRECTIVE = (
     r"|(?P<word>[\w-]+))"
     r"|#\s*(?P<noqa>noqa)\b(?:\s*:\s*(?P<codes>[A-Z]+[0-9]+(?:[\s,]+[A-Z]+[0-9]+)*))?"
 )
-_LIKELY = re.compile(r"#\s*(?:instep:|noqa)", re.IGNORECASE)
+_LIKELY = pattern(r"#\s*(?:instep:|noqa)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ class Suppression:
     is_noqa: bool = False
 
 
-class Comments(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Comments:
     """What the comments of a unit ask for."""
 
     suppressions: tuple[Suppression, ...]
@@ -97,6 +99,8 @@ def hits(
 
 
 def _comments(text: str) -> Iterator[tuple[int, int, str]]:
+    import tokenize  # noqa: PLC0415  # slow to load, and few files have such a comment
+
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import re
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeGuard
 
 from instep.rules.layout import Layout, Spot
+from instep.trace.pattern import pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ _BLOCKS = ("body", "orelse", "finalbody")
 # Fields that hold no node with a place of its own; Python shares one `ast.Load` among all names.
 _PLAIN = frozenset({"arg", "asname", "attr", "ctx", "id", "kind", "level", "module", "op", "ops"})
 _FIELDS: dict[type[ast.AST], tuple[str, ...]] = {}
-_NOTHING_ELSE = re.compile(r"\s*;?\s*(#.*)?\Z")
+_NOTHING_ELSE = pattern(r"\s*;?\s*(#.*)?\Z")
 
 
 class Block(NamedTuple):

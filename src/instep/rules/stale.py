@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from instep.rules.accumulation import followed, judged, updates, used_by_others
 from instep.rules.reading import names
 from instep.trace import Backward, Step, Zero
+from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,6 @@ from __future__ import annotations
 import ast
 import sys
 from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from instep.rules.finding import Severity
@@ -30,6 +29,7 @@ from instep.rules.reading import distinct
 from instep.rules.spelling import receiver
 from instep.rules.view import report, spelled
 from instep.trace import Backward, Forward, Mode, Step
+from instep.trace.plain import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from instep.rules.registry import rulebook
+import instep.trace
+from instep.rules.registry import needs, rule
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from instep.rules.finding import Finding
     from instep.rules.view import View
@@ -38,13 +39,13 @@ def judge_all(view: View, codes: Collection[str] | None = None) -> list[Finding]
     A rule that is not asked for still explains: ignoring off-by-one-window must not turn its
     findings into leftover-window.
     """
-    rules = rulebook()
-    wanted = rules.keys() if codes is None else rules.keys() & set(codes)
+    rules = _needs().keys()
+    wanted = rules if codes is None else rules & set(codes)
     needed = wanted | {code for code, explained in EXPLAINS.items() if explained & wanted}
     found: dict[str, list[Finding]] = {}
     for code, kinds in _needs().items():
         if code in needed and kinds <= view.kinds:
-            told = list(rules[code].judge(view))
+            told = list(_judge(code)(view))
             if told:
                 found[code] = told
     if not found:
@@ -62,7 +63,17 @@ def judge_all(view: View, codes: Collection[str] | None = None) -> list[Finding]
 @cache
 def _needs() -> dict[str, frozenset[type[Event]]]:
     """Return the kinds of events without which each rule is not asked, by its code, in order."""
-    return {code: frozenset(getattr(rule, "NEEDS", ())) for code, rule in rulebook().items()}
+    return {
+        code: frozenset(getattr(instep.trace, kind) for kind in kinds)
+        for code, kinds in needs().items()
+    }
+
+
+@cache
+def _judge(code: str) -> Callable[[View], Iterable[Finding]]:
+    """Load a rule when a trace has what it needs: most traces lack that of half of them."""
+    asked: Callable[[View], Iterable[Finding]] = getattr(rule(code), "judge")  # noqa: B009
+    return asked
 
 
 def _is_explained(finding: Finding, found: dict[str, list[Finding]]) -> bool:

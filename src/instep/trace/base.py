@@ -1,9 +1,9 @@
 """What all events share: a place, a time, and the optimizers whose window they fall in."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from instep.trace.place import Place
+from instep.trace.plain import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

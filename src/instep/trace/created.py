@@ -1,10 +1,10 @@
 """The event that brings facts: what is known about the things that other events name."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias
 
 from instep.trace.base import Event
+from instep.trace.plain import dataclass, field
 
 Role: TypeAlias = Literal["optimizer", "scaler", "scheduler", "model", "loader", "loss", "job"]
 Fact: TypeAlias = bool | int | float | str | tuple["Fact", ...] | None

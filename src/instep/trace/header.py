@@ -1,7 +1,6 @@
 """The first dict of a trace in JSON: its version, and what the events alone do not say."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Self
 
 from instep.trace.codec import (
@@ -13,6 +12,7 @@ from instep.trace.codec import (
     refusal,
 )
 from instep.trace.created import Fact
+from instep.trace.plain import dataclass
 
 VERSION = 1
 """Of the JSON form; it grows when a reader of the old form could misread the new one."""

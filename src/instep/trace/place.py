@@ -1,9 +1,10 @@
 """Where in the user's source an event was caused."""
 
 import sys
-from dataclasses import dataclass
 from itertools import islice
 from types import CodeType, FrameType
+
+from instep.trace.plain import dataclass
 
 
 @dataclass(frozen=True, slots=True)

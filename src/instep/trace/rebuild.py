@@ -1,12 +1,12 @@
 """Windows rebuilt from events: everything between two updates of one optimizer."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 from instep.trace.base import Event, OnOptimizer, OnOptimizers
 from instep.trace.created import Created
 from instep.trace.gradients import clears, count_micro_batches
+from instep.trace.plain import dataclass, field
 from instep.trace.record import Closing, WindowRecord, told
 from instep.trace.surroundings import Drawn, EpochEnd, Opaque
 from instep.trace.updates import Backward, GradEdited, Step, WindowDiscarded, Zero

@@ -1,12 +1,12 @@
 """One window as it happened, and what can be read off it."""
 
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Literal, TypeAlias, TypeVar
 
 from instep.trace.base import Event
 from instep.trace.gradients import clears, count_micro_batches, is_known, sum_factors
 from instep.trace.once import once
+from instep.trace.plain import dataclass
 from instep.trace.updates import Backward, Step
 
 _E = TypeVar("_E", bound=Event)

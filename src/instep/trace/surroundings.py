@@ -1,9 +1,9 @@
 """Events around the windows: batches, modes, losses, and what cannot be seen."""
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from instep.trace.base import Event, OnOptimizers
+from instep.trace.plain import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,8 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, TypeVar, overload
 
-from instep.trace.codec import decode, encode, refusal
 from instep.trace.created import Created, Fact
 from instep.trace.events import KINDS, Event
-from instep.trace.header import Header
 
 _E = TypeVar("_E", bound=Event)
 _CLASSES = frozenset(KINDS.values())  # none of them has subclasses
@@ -134,12 +132,19 @@ class Trace:
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return plain dicts, a header and then one per event: a file can hold one per line."""
+        # Loaded where they are used: most traces are read and thrown away.
+        from instep.trace.codec import encode  # noqa: PLC0415
+        from instep.trace.header import Header  # noqa: PLC0415
+
         header = Header(self.limit, self.dropped, self._facts).encode()
         return [header, *map(encode, self._events)]
 
     @classmethod
     def from_json(cls, data: list[dict[str, Any]]) -> Self:
         """Return the trace that `to_json` wrote this of, or raise TraceFormatError."""
+        from instep.trace.codec import decode, refusal  # noqa: PLC0415
+        from instep.trace.header import Header  # noqa: PLC0415
+
         if not isinstance(data, list) or not data:
             raise refusal("it is not a list that starts with a header")
         try:

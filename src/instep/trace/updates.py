@@ -1,9 +1,9 @@
 """Events of a window: from the first backward to the update and what follows it."""
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from instep.trace.base import OnOptimizer, OnOptimizers
+from instep.trace.plain import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,10 @@ from instep.check.execute.journal import Loop
 
 
 def loop(kind, outer=None, **more):
-    return Loop(ast.parse(""), kind, None, outer, **more)
+    made = Loop(ast.parse(""), kind, None, outer)
+    for name, value in more.items():
+        setattr(made, name, value)
+    return made
 
 
 def test_a_loader_gives_batches_wherever_it_is():

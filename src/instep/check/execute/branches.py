@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from instep.check.execute import conditions
 from instep.check.execute.decisions import Assumption
 from instep.check.execute.machine import BREAK, CONTINUE, RAISE, RETURN
+from instep.trace.pattern import pattern
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from instep.check.execute.program import Module, Scope
 
 _LEAVES = (ast.Raise, ast.Return, ast.Continue, ast.Break)
-_DATA = re.compile(r"loss|nan|inf|finite|norm", re.IGNORECASE)
+_DATA = pattern(r"loss|nan|inf|finite|norm", re.IGNORECASE)
 _EXITS = frozenset({"exit", "quit"})
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from instep.check.execute import layers, losses, numbers, roles, schedules, tensors
 from instep.check.execute.things import Loader, Net, Optimizer, Parameters, Scheduler
 from instep.check.execute.values import ListValue, Unknown, unify
+from instep.trace.pattern import pattern
 
 if TYPE_CHECKING:
     from instep.check.execute.arguments import Call
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
 
 _LIBRARIES = ("torchvision.models", "timm.create_model", "timm.models")
 _MAKES_MODEL = frozenset({"from_pretrained", "create_model", "get_model", "build_model"})
-_NO_MODEL = re.compile("config|token|process|extract|feature", re.IGNORECASE)
+_NO_MODEL = pattern("config|token|process|extract|feature", re.IGNORECASE)
 _CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict"})
 _MOST_TERMS = 40
-_BATCH = re.compile(r"batch|(^|\.)bs$", re.IGNORECASE)
+_BATCH = pattern(r"batch|(^|\.)bs$", re.IGNORECASE)
 _DISTRIBUTED = {
     "DistributedDataParallel": "ddp",
     "DDP": "ddp",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -38,14 +37,14 @@ class Assumption:
         self.node = node
 
 
-@dataclass
 class Decisions:
     """The decisions of one path. `forced` are those in which it differs from the base path."""
 
-    forced: dict[str, bool] = field(default_factory=dict)
-    made: dict[str, bool] = field(default_factory=dict)
-    worth: dict[str, None] = field(default_factory=dict)  # other branches have events as well
-    assumed: dict[ast.AST, Assumption] = field(default_factory=dict)  # by the branch
+    def __init__(self, forced: dict[str, bool] | None = None) -> None:
+        self.forced = {} if forced is None else forced
+        self.made: dict[str, bool] = {}
+        self.worth: dict[str, None] = {}  # other branches have events as well
+        self.assumed: dict[ast.AST, Assumption] = {}  # by the branch
 
     def known(self, condition: Undecided) -> bool | None:
         """Return the truth of a condition that is decided already."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from instep.check.execute import starting, tables
@@ -36,22 +35,24 @@ _SHOWN = frozenset({"backward", "step", "zero", "clip", "called", "opaque", "sch
 """Notes that a trace is worth making for."""
 
 
-@dataclass
 class Path:
     """One finished path: its trace, and what it rests on."""
 
-    trace: Trace
-    assumptions: list[Assumption]
-    forced: dict[str, bool]
-    entry: str
+    def __init__(
+        self, trace: Trace, assumptions: list[Assumption], forced: dict[str, bool], entry: str
+    ) -> None:
+        self.trace = trace
+        self.assumptions = assumptions
+        self.forced = forced
+        self.entry = entry
 
 
-@dataclass
 class Run:
     """All paths of a module."""
 
-    paths: list[Path] = field(default_factory=list)
-    problems: list[tuple[str, ast.AST]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.paths: list[Path] = []
+        self.problems: list[tuple[str, ast.AST]] = []
 
 
 class Runner:

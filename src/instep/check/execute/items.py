@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-import re
 
-_COUNT = re.compile(r"^(batch_?size|bs?|B|n_samples|num_samples)$")
+from instep.trace.pattern import pattern
+
+_COUNT = pattern(r"^(batch_?size|bs?|B|n_samples|num_samples)$")
 
 
 def adding(node: ast.For) -> frozenset[ast.AST]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from instep.check.execute import comprehensions, numbers, roles, standins, tensors
@@ -34,20 +33,31 @@ PLAIN = 3
 _MOST_THINGS = 16
 
 
-@dataclass
 class Source:
     """What a loop goes through."""
 
-    kind: str  # loader, range, unknown, things, params
-    element: Callable[[int], Value]
-    length: int | None = None
-    literal: bool = False  # the length is written in the source
-    bound: Value = None  # the unknown that the length is
-    origin: Thing | None = None
-    endless: bool = False
-    strided: bool = False  # a range that goes in steps: something is cut into pieces
-    cycled: tuple[Value, ...] = ()  # what is gone through again and again beside the rest
-    standing: tuple[Value, ...] = ()  # elements of which each may stand for many
+    def __init__(
+        self,
+        kind: str,
+        element: Callable[[int], Value],
+        length: int | None = None,
+        *,
+        literal: bool = False,
+        bound: Value = None,
+        origin: Thing | None = None,
+        cycled: tuple[Value, ...] = (),
+        standing: tuple[Value, ...] = (),
+    ) -> None:
+        self.kind = kind  # loader, range, unknown, things, params
+        self.element = element
+        self.length = length
+        self.literal = literal  # the length is written in the source
+        self.bound = bound  # the unknown that the length is
+        self.origin = origin
+        self.endless = False
+        self.strided = False  # a range that goes in steps: something is cut into pieces
+        self.cycled = cycled  # what is gone through again and again beside the rest
+        self.standing = standing  # elements of which each may stand for many
 
 
 def source_of(m: Machine, node: ast.AST, value: Value, scope: Scope) -> Source:
@@ -142,9 +152,9 @@ def _zipped(parts: list[Source]) -> Source:
         lead.kind,
         lambda i: tuple(part.element(i) for part in parts),
         min(lengths) if len(lengths) == len(parts) else lead.length,
-        lead.literal,
-        lead.bound,
-        lead.origin,
+        literal=lead.literal,
+        bound=lead.bound,
+        origin=lead.origin,
         standing=() if batches else tuple(v for part in parts for v in part.standing),
     )
 
@@ -160,7 +170,7 @@ def _ranged(value: Range) -> Source:
     if not isinstance(value.stop, Unknown) and isinstance(stop, int):
         if not isinstance(value.step, Unknown) and not isinstance(value.start, Unknown):
             length = len(range(first, stop, stride))
-        made = Source("range", lambda i: first + i * stride, length, length is not None)
+        made = Source("range", lambda i: first + i * stride, length, literal=length is not None)
     else:
         made = Source("range", lambda i: first + i * stride, length, bound=value.stop)
     made.strided = value.step != 1

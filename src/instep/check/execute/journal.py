@@ -2,39 +2,43 @@
 
 from __future__ import annotations
 
-import ast  # noqa: TC003  # a compiled build evaluates the fields of a dataclass
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import ast
+
     from instep.check.execute.program import Module
     from instep.check.execute.values import Thing, Value
 
 
-@dataclass(eq=False)
 class Loop:
     """A loop while it runs, and what has been seen in it."""
 
-    node: ast.AST
-    kind: str  # loader, range, unknown, while
-    origin: Thing | None
-    outer: Loop | None
-    length: int | None = None
-    literal: bool = False
-    index: int = 0
-    nested: bool = False  # another loop over data ran inside
-    draws: bool = False  # next() was called inside, outside any inner loop
-    steps: int = 0
-    forwards: int = 0
-    moduli: set[int] = field(default_factory=set)
-    guard: tuple[int, bool] | None = None  # a gate that leaves the iteration was passed
-    unsure: bool = False  # a gate's counter is not known
-    cycled: tuple[Value, ...] = ()  # what it goes through again and again beside the batches
-    limited: bool = False  # a count that runs on may end it before its loader does
-    start: int = 0  # iterations that had begun when it was entered
-    text: str = ""
-    name: str = ""
-    patches: bool = False
+    def __init__(
+        self, node: ast.AST, kind: str, origin: Thing | None, outer: Loop | None, start: int = 0
+    ) -> None:
+        self.node = node
+        self.kind = kind  # loader, range, unknown, while
+        self.origin = origin
+        self.outer = outer
+        self.length: int | None = None
+        self.literal = False
+        self.index = 0
+        self.nested = False  # another loop over data ran inside
+        self.draws = False  # next() was called inside, outside any inner loop
+        self.steps = 0
+        self.forwards = 0
+        self.moduli: set[int] = set()
+        # A gate that leaves the iteration was passed.
+        self.guard: tuple[int, bool] | None = None
+        self.unsure = False  # a gate's counter is not known
+        # What it goes through again and again beside the batches.
+        self.cycled: tuple[Value, ...] = ()
+        self.limited = False  # a count that runs on may end it before its loader does
+        self.start = start  # iterations that had begun when it was entered
+        self.text = ""
+        self.name = ""
+        self.patches = False
 
     def is_batches(self) -> bool:
         """Say whether what it draws are whole batches, not pieces of one."""

@@ -10,6 +10,7 @@ from instep.check.execute.definitions import Class
 from instep.check.execute.levels import goes_down
 from instep.check.execute.roles import last
 from instep.check.execute.values import Ref
+from instep.trace.pattern import pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from instep.check.execute.program import Module, Scope
     from instep.check.execute.things import Net
 
-_BATCHNORM = re.compile(r"\b(BatchNorm[123]d|SyncBatchNorm|BatchNorm)\b")
+_BATCHNORM = pattern(r"\b(BatchNorm[123]d|SyncBatchNorm|BatchNorm)\b")
 MODELESS = frozenset(
     {"Linear", "Conv1d", "Conv2d", "Conv3d", "ReLU", "GELU", "Tanh", "Sigmoid", "Softmax", "SiLU",
      "LeakyReLU", "Flatten", "MaxPool1d", "MaxPool2d", "AvgPool2d", "AdaptiveAvgPool2d", "Identity",
@@ -28,11 +29,11 @@ MODELESS = frozenset(
 _HOLDERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "Parameter"})
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 """Layers that have a mode only where they are given a rate of dropout: by name, or as the sixth."""
-_MODES = re.compile(
+_MODES = pattern(
     r"[Dd]rop|BatchNorm|InstanceNorm|SyncB|pretrained|resnet|models\.|timm|\.train\("
     r"|self\.training|from_config|hub\.load"
 )
-_SPOKEN = re.compile(r"[A-Z]\w*(LSTM|GRU|Transformer|Attention)|LSTM|GRU|Transformer|Attention")
+_SPOKEN = pattern(r"[A-Z]\w*(LSTM|GRU|Transformer|Attention)|LSTM|GRU|Transformer|Attention")
 """Names of layers that may have a mode, wherever they are mentioned."""
 _BEFORE_DROPOUT = 5  # arguments that a recurrent layer takes before it
 _BARE = re.compile(
@@ -41,7 +42,7 @@ _BARE = re.compile(
 )
 """Layers that have no parameters."""
 _EVALUATED = ("transformers.", "pytorch_transformers.")
-_TRAINABLE = re.compile(
+_TRAINABLE = pattern(
     r"\b(Linear|Conv[123]d|ConvTranspose[123]d|Embedding|LSTM|GRU|RNN|Transformer\w*|Parameter"
     r"|MultiheadAttention|resnet\w*|from_pretrained)\("
 )

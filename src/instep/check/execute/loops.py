@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from instep.check.execute import assignment, conditions, grads, items, numbers, roles, standins
@@ -11,6 +10,7 @@ from instep.check.execute.journal import Loop, Note
 from instep.check.execute.machine import BREAK, CONTINUE, RAISE, RETURN
 from instep.check.execute.things import Optimizer
 from instep.check.execute.values import LENGTH, Unknown
+from instep.trace.pattern import pattern
 
 if TYPE_CHECKING:
     import ast
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from instep.check.execute.values import Thing, Value
 
 EPOCHS = 2
-_CARRIED = re.compile(r"detach|hidden|memory|memories|bptt|repackage")
+_CARRIED = pattern(r"detach|hidden|memory|memories|bptt|repackage")
 """What pieces of a sequence hand on: each may well have an update of its own."""
 _MOST_KNOWN = 8
 """Iterations of an inner loop of a known length that are all run."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from instep.trace.pattern import pattern
+
 _MOST = 4096
 
 
@@ -15,8 +17,8 @@ class Names:
     (True, False)
     """
 
-    def __init__(self, pattern: str, flags: re.RegexFlag = re.NOFLAG) -> None:
-        self._search = re.compile(pattern, flags).search
+    def __init__(self, names: str, flags: re.RegexFlag = re.NOFLAG) -> None:
+        self._pattern = pattern(names, flags)
         self._said: dict[str, bool] = {}
 
     def __contains__(self, name: str) -> bool:
@@ -24,7 +26,7 @@ class Names:
         if found is None:
             if len(self._said) >= _MOST:
                 self._said.clear()
-            found = self._said[name] = self._search(name) is not None
+            found = self._said[name] = self._pattern.search(name) is not None
         return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from instep.check.execute import attributes, functions, loops, objects
@@ -26,13 +25,15 @@ _PREPARES = frozenset({"add_param_group", "register_step_post_hook", "register_s
 _AUTOGRAD = frozenset({"forward", "backward", "setup_context"})
 
 
-@dataclass(frozen=True)
 class Entry:
     """A place where execution begins."""
 
-    name: str
-    code: Definition | None = None  # None: the module itself
-    owner: ast.ClassDef | None = None
+    def __init__(
+        self, name: str, code: Definition | None = None, owner: ast.ClassDef | None = None
+    ) -> None:
+        self.name = name
+        self.code = code  # None: the module itself
+        self.owner = owner
 
 
 def entries_of(module: Module) -> list[Entry]:
