@@ -34,6 +34,18 @@ def test_pieces_are_the_batch_again(samples, size):
     assert len(pieces) == -(-samples // size)
 
 
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_a_number_per_sample_may_be_a_tensor(kind):
+    x = torch.arange(5)
+    numbers = kind(torch.tensor(float(n)) for n in range(5))
+    pieces = list(Micro(2).pieces((x, {"y": numbers})))
+    assert [[int(n) for n in piece[1]["y"]] for piece in pieces] == [[0, 1], [2, 3], [4]]
+    assert all(type(piece[1]["y"]) is kind for piece in pieces)
+    # As many numbers as there are samples, and no fewer: these belong to the batch as a whole.
+    (_, (low, high)), *_ = Micro(2).pieces((x, (torch.tensor(0.0), torch.tensor(1.0))))
+    assert (low, high) == (0.0, 1.0)
+
+
 def test_every_structure_is_cut_and_keeps_its_type():
     batch = OrderedDict(
         pair=Pair(torch.arange(5), torch.ones(5, 2)),

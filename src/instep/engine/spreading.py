@@ -141,6 +141,6 @@ def _not_here(saved: int, world: int, why: str) -> StateError:
         f"with {world}.",
         why=f"{why}. Nothing was loaded.",
         fix=f"go on with {saved}, or save at the end of an epoch; between windows of a loader that "
-        "instep.distributed.shard(loader) made, any number can go on.",
+        "instep.distributed.shard(loader) made of a data set with a length, any number can go on.",
         more="checkpoint",
     )

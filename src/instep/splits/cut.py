@@ -138,7 +138,15 @@ class Cutter:
                 return value[part]
             return value
 
-        return tree.rebuild(self.batch, change)
+        return tree.rebuild(self.batch, change, self._is_column)
+
+    def _is_column(self, value: list[Any] | tuple[Any, ...]) -> bool:
+        """Whether a list holds one number per sample, each as a tensor."""
+        return (
+            len(value) == self._samples
+            and not hasattr(value, "_fields")
+            and all(isinstance(one, Tensor) and not one.dim() for one in value)
+        )
 
     def _cut(self, tensor: Tensor, part: slice, offsets: dict[int, Tensor]) -> Tensor:
         if not tensor.dim():

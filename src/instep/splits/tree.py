@@ -61,24 +61,28 @@ def _children(batch: Any, name: str) -> list[tuple[str, Any]]:
     return []
 
 
-def rebuild(batch: Any, change: Callable[[Any], Any]) -> Any:
+def rebuild(
+    batch: Any, change: Callable[[Any], Any], is_whole: Callable[[Any], bool] = lambda _: False
+) -> Any:
     """Return the same structure with every part that is not a structure changed.
 
-    A list or tuple without any tensor is one part: names and captions come that way.
+    A list or tuple without any tensor is one part: names and captions come that way. So is one that
+    `is_whole` says it of.
     """
     # A packed sequence is a named tuple, whose fields mean nothing one without the other.
     if isinstance(batch, Tensor | PackedSequence):
         return change(batch)
     if isinstance(batch, Mapping):
-        return _rebuilt_mapping(batch, change)
-    if isinstance(batch, list | tuple) and _holds_tensors(batch):
-        children = [rebuild(child, change) for child in batch]
+        return _rebuilt_mapping(batch, change, is_whole)
+    if isinstance(batch, list | tuple) and _holds_tensors(batch) and not is_whole(batch):
+        children = [rebuild(child, change, is_whole) for child in batch]
         return type(batch)(*children) if hasattr(batch, "_fields") else type(batch)(children)
     if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
         other = copy.copy(batch)
         for field in dataclasses.fields(batch):
+            value = rebuild(getattr(batch, field.name), change, is_whole)
             # Frozen ones, too: the copy is ours until it is returned.
-            object.__setattr__(other, field.name, rebuild(getattr(batch, field.name), change))
+            object.__setattr__(other, field.name, value)
         return other
     return change(batch)
 
@@ -88,8 +92,10 @@ def _holds_tensors(batch: list[Any] | tuple[Any, ...]) -> bool:
     return type(batch[0] if batch else None) is Tensor or next(tensors(batch), None) is not None
 
 
-def _rebuilt_mapping(batch: Mapping[Any, Any], change: Callable[[Any], Any]) -> Any:
-    changed = {key: rebuild(value, change) for key, value in batch.items()}
+def _rebuilt_mapping(
+    batch: Mapping[Any, Any], change: Callable[[Any], Any], is_whole: Callable[[Any], bool]
+) -> Any:
+    changed = {key: rebuild(value, change, is_whole) for key, value in batch.items()}
     if type(batch) is dict:
         return changed
     if isinstance(batch, dict):
@@ -105,7 +111,7 @@ def _rebuilt_mapping(batch: Mapping[Any, Any], change: Callable[[Any], Any]) -> 
         other = copy.copy(batch)
         for name, value in vars(batch).items():
             if name != "data":
-                setattr(other, name, rebuild(value, change))
+                setattr(other, name, rebuild(value, change, is_whole))
         other.data = changed
         return other
     return type(batch)(changed)  # type: ignore[call-arg]
