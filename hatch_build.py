@@ -6,20 +6,27 @@ files as any other, and beside some of them what they were compiled to, which Py
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
 import tempfile
 from contextlib import chdir
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 EXECUTOR = Path("src/instep/check/execute")
 AS_THEY_ARE = frozenset({"__init__", "levels", "ticks"})
 """Kinds of `int`, and closures that count: mypyc knows neither."""
 TOOLS = ("mypy", "setuptools")
+_FINAL = (ast.Call, ast.Constant, ast.Dict, ast.DictComp, ast.Set)
+Span = tuple[int, int, int]
+"""A line, and the columns of its bytes."""
 
 
 class CompiledExecutor(BuildHookInterface):  # type: ignore[type-arg]
@@ -68,9 +75,10 @@ def compile_into(folder: Path, modules: list[str]) -> dict[str, str]:
     # Types are checked by `make types`; here they are only used, and those of other packages are
     # of no use: nothing of theirs is compiled.
     options = ["--config-file=", f"--cache-dir={os.devnull}", "--follow-imports=skip"]
-    extensions = mypycify(
-        [*options, *modules], target_dir=str(folder / "c"), group_name="instep", debug_level="0"
-    )
+    with chdir(_prepared(folder / "prepared", modules)):
+        extensions = mypycify(
+            [*options, *modules], target_dir=str(folder / "c"), group_name="instep", debug_level="0"
+        )
     compiler = Distribution({"name": "instep", "ext_modules": extensions}).get_command_obj(
         "build_ext"
     )
@@ -79,3 +87,104 @@ def compile_into(folder: Path, modules: list[str]) -> dict[str, str]:
     compiler.run()
     made = [path for path in (folder / "lib").rglob("*") if path.is_file()]
     return {str(path): path.relative_to(folder / "lib").as_posix() for path in made}
+
+
+def _prepared(folder: Path, modules: list[str]) -> Path:
+    """Write the modules as they are compiled into a folder, and return it."""
+    for module in map(Path, modules):
+        (folder / module.parent).mkdir(parents=True, exist_ok=True)
+        text = bound_once(module.read_text(encoding="utf-8"))
+        (folder / module).write_text(text, encoding="utf-8")
+        for package in (module.parent, *module.parent.parents):
+            if (package / "__init__.py").is_file():
+                (folder / package / "__init__.py").touch()
+    return folder
+
+
+def bound_once(text: str) -> str:
+    r"""Return a module as it is compiled: on the same lines, and what it looks up is bound once.
+
+    What a module holds is looked up by its name at each use, unless it is `Final`: then it is a
+    variable of C. So the classes of `ast` get names, and constants become final; numbers do not,
+    because tests put others in their place. A union is made anew at each `isinstance`, a tuple is
+    not; and a `zip` that is strict, which matters to whoever makes a mistake, is no loop of C.
+
+    >>> print(bound_once("from __future__ import x\nY = {0}\nisinstance(Y, ast.If | str)"))
+    from __future__ import x; from typing import Final as _F; import ast; _ast_If: _F = ast.If
+    Y: _F = {0}
+    isinstance(Y, (_ast_If, str))
+    """
+    tree = ast.parse(text)
+    future = next(node for node in tree.body if getattr(node, "module", "") == "__future__")
+    used = list(_classes(tree))
+    bound = {"": "from typing import Final as _F", **({"ast": "import ast"} if used else {})}
+    edits = [*_calls(tree), *_constants(tree)]
+    for node in used:
+        bound[node.attr] = f"_ast_{node.attr}: _F = ast.{node.attr}"
+        edits.append((_span(node, node), f"_ast_{node.attr}"))
+    edits.append((_span(future, None), "".join(f"; {statement}" for statement in bound.values())))
+    lines = [line.encode() for line in text.split("\n")]
+    for (line, start, end), new in sorted(edits, reverse=True):
+        lines[line - 1] = lines[line - 1][:start] + new.encode() + lines[line - 1][end:]
+    return b"\n".join(lines).decode()
+
+
+def _span(after: ast.expr | ast.stmt, until: ast.expr | None) -> Span:
+    """Return the line and the columns of a node; of what is between two; of what is behind one."""
+    end = after.end_col_offset or 0
+    if after is until:
+        return after.lineno, after.col_offset, end
+    return after.end_lineno or 0, end, end if until is None else until.col_offset
+
+
+def _classes(node: ast.AST) -> Iterator[ast.Attribute]:
+    """Yield where classes of `ast` are used: not where they are types or patterns."""
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp):
+        return  # a name for a type
+    for field, value in ast.iter_fields(node):
+        if field in {"annotation", "returns", "cls"}:
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.Attribute) and getattr(child.value, "id", None) == "ast":
+                if child.attr[0].isupper():
+                    yield child
+            elif isinstance(child, ast.AST):
+                yield from _classes(child)
+
+
+def _calls(tree: ast.Module) -> Iterator[tuple[Span, str]]:
+    """Yield what makes `isinstance(x, A | B)` to `isinstance(x, (A, B))`, and takes `strict` from
+    `zip`.
+    """
+    for call in ast.walk(tree):
+        name = getattr(call.func, "id", "") if isinstance(call, ast.Call) else ""
+        if not isinstance(call, ast.Call) or name not in {"isinstance", "zip"}:
+            continue
+        if name == "zip":
+            last, strict = call.args[-1], call.keywords[-1].value
+            yield ((last.end_lineno or 0, last.end_col_offset or 0, strict.end_col_offset or 0), "")
+            continue
+        part = whole = call.args[1]
+        if not isinstance(part, ast.BinOp) or whole.lineno != whole.end_lineno:
+            continue
+        yield (_span(whole, None), ")")
+        while isinstance(part, ast.BinOp):
+            yield (_span(part.left, part.right), ", ")
+            part = part.left
+        yield ((part.lineno, part.col_offset, part.col_offset), "(")
+
+
+def _constants(tree: ast.Module) -> Iterator[tuple[Span, str]]:
+    """Yield what makes the constants of a module final."""
+    for node in tree.body:
+        made = getattr(node, "value", None)
+        if not isinstance(made, _FINAL) or "TypeVar" in ast.unparse(made):
+            continue
+        if isinstance(made, ast.Constant) and not isinstance(made.value, str):
+            continue
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            yield (_span(node.targets[0], None), ": _F")
+        elif isinstance(node, ast.AnnAssign):
+            kind = node.annotation
+            yield ((kind.lineno, kind.col_offset, kind.col_offset), "_F[")
+            yield ((kind.end_lineno or 0, kind.end_col_offset or 0, kind.end_col_offset or 0), "]")

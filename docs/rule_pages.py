@@ -33,9 +33,9 @@ FAMILIES = {
 }
 ABOUT = (
     "Each page tells what happens to the update, why, how to mend it and when it is fine; "
-    "`instep explain NAME` shows it in the terminal. The severity is that of the worst case. What "
-    "`instep check` reads in source, `instep watch` sees in a running job as well; some mistakes "
-    "only a running job can show."
+    "`instep explain NAME` shows it in the terminal. Where there are two severities, the "
+    "milder one is for loops that may well be right. What `instep check` reads in source, "
+    "`instep watch` sees in a running job as well; some mistakes only a running job can show."
 )
 MARK = "  # <- here"
 
@@ -65,7 +65,7 @@ def page(code: str) -> str:
     ends = (
         "[All rules](README.md). The comment in the wrong example silences the rule on its line.\n"
     )
-    return f"{title}\n\nSeverity: {rule.SEVERITY.word}. {_fix(rule)}\n\n{silenced}\n{ends}"
+    return f"{title}\n\nSeverity: {_severity(rule)}. {_fix(rule)}\n\n{silenced}\n{ends}"
 
 
 def output(source: str) -> str:
@@ -135,13 +135,20 @@ def _fix(rule: ModuleType) -> str:
     return f"Mended by `instep check {options}`: {finding.fix.title}."
 
 
+def _severity(rule: ModuleType) -> str:
+    worst, mildest = rule.SEVERITY, getattr(rule, "MILDEST", rule.SEVERITY)
+    if worst is mildest:
+        return str(worst.word)
+    return f"{worst.word} {'or' if worst - mildest == 1 else 'to'} {mildest.word}"
+
+
 def _table(codes: list[str], folder: str) -> str:
     book = rulebook()
     rows = [
         [
             code,
             f"[{book[code].NAME}]({folder}/{book[code].NAME}.md)",
-            book[code].SEVERITY.word,
+            _severity(book[code]),
             "yes" if hasattr(book[code], "mend") else "",
             "watch" if code in watched() else "check, watch",
             book[code].SUMMARY,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from instep.cli import main
+from instep.commands import present
 
 PROJECTS = Path(__file__).parent / "check" / "labelled" / "projects"
 LOOP = """\
@@ -36,6 +37,21 @@ def here(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / ".git").mkdir()
     return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("said", "columns", "width"),
+    [("72", 90, 72), ("", 90, 90), ("0", 90, 90), ("wide", 90, 90), ("", 0, 100), ("", None, 100)],
+)
+def test_the_width_is_that_of_the_terminal(monkeypatch, said, columns, width):
+    def ask(_file=None):
+        if columns is None:
+            raise OSError
+        return os.terminal_size((columns, 24))
+
+    monkeypatch.setenv("COLUMNS", said)
+    monkeypatch.setattr(os, "get_terminal_size", ask)
+    assert present._width() == width == shutil.get_terminal_size((100, 24)).columns
 
 
 @pytest.fixture

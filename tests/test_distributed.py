@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 import random
 
 import numpy as np
@@ -19,6 +20,7 @@ from torch.utils.data import (
     Sampler,
     WeightedRandomSampler,
 )
+from torch.utils.data.datapipes.iter import IterableWrapper
 
 import instep
 from instep.distributed import shard
@@ -429,3 +431,29 @@ def test_a_part_of_the_data_is_not_for_a_process_by_itself(loader):
         next(stepper.batches(part))
     # Nothing has begun, and the whole is welcome.
     assert len(list(stepper.batches(shard(loader, rank=0, world=1)))) in (2, 4)
+
+
+def test_workers_may_read_and_set_what_their_dataset_has():
+    stream = Counted(0, 10)
+    dealt = instep.distributed.shard(DataLoader(stream, 2), rank=0, world=2).dataset
+    assert (dealt.start, dealt.end) == (0, 10)
+    dealt.start = 4  # as torch's documentation does in a worker_init_fn
+    assert stream.start == 4
+    assert list(dealt) == [4, 6, 8]
+    with pytest.raises(AttributeError):
+        _ = dealt.missing
+    assert list(pickle.loads(pickle.dumps(dealt))) == [4, 6, 8]
+
+
+def test_pipes_are_refused():
+    pipe = IterableWrapper(range(7))
+    with pytest.raises(SetupError, match="it is a DataPipe"):
+        instep.distributed.shard(DataLoader(pipe), rank=0, world=2)
+
+
+class Counted(IterableDataset):
+    def __init__(self, start, end):
+        self.start, self.end = start, end
+
+    def __iter__(self):
+        return iter(range(self.start, self.end))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import hatch_build
-from hatch_build import AS_THEY_ARE, EXECUTOR, CompiledExecutor, sources
+from hatch_build import AS_THEY_ARE, EXECUTOR, CompiledExecutor, bound_once, sources
 
 ROOT = Path(__file__).parent.parent
 
@@ -100,3 +100,63 @@ def test_what_calls_itself_is_bounded(name, tree):
         marks = {getattr(mark, "id", None) for mark in function.decorator_list}
         is_bounded = "goes_down" in marks or function.name in BY_THE_TREE
         assert is_bounded or not calls_itself, f"{name}.{function.name}"
+
+
+BEFORE = """\
+from __future__ import annotations
+import ast
+Kind = ast.If | ast.For
+_V = TypeVar("_V")
+MOST = 3
+WORDS = frozenset({"ä", "b"})
+TABLE: dict[type, int] = {}
+
+def ask(node: ast.If) -> ast.expr | None:
+    found: ast.Name | None = None
+    for one, two in zip("ä", [], strict=True):
+        if isinstance(one, ast.Name | ast.Attribute | str) or type(two) is ast.If:
+            return ast.unparse(one)
+    match node:
+        case ast.If():
+            return found
+"""
+AFTER = """\
+Kind = ast.If | ast.For
+_V = TypeVar("_V")
+MOST = 3
+WORDS: _F = frozenset({"ä", "b"})
+TABLE: _F[dict[type, int]] = {}
+
+def ask(node: ast.If) -> ast.expr | None:
+    found: ast.Name | None = None
+    for one, two in zip("ä", []):
+        if isinstance(one, (_ast_Name, _ast_Attribute, str)) or type(two) is _ast_If:
+            return ast.unparse(one)
+    match node:
+        case ast.If():
+            return found
+"""
+
+
+def test_what_is_looked_up_is_bound_once():
+    head, again, *rest = bound_once(BEFORE).split("\n")
+    assert head.split("; ") == [
+        "from __future__ import annotations",
+        "from typing import Final as _F",
+        "import ast",
+        *(f"_ast_{name}: _F = ast.{name}" for name in ("Name", "Attribute", "If")),
+    ]
+    assert (again, "\n".join(rest)) == ("import ast", AFTER)
+
+
+@pytest.mark.parametrize("name", sorted(set(executor())))
+def test_what_is_compiled_is_on_the_lines_where_it_is_written(name):
+    text = (ROOT / EXECUTOR / f"{name}.py").read_text(encoding="utf-8")
+    made = bound_once(text)
+    functions = [
+        [(node.name, node.lineno, node.end_lineno) for node in ast.walk(ast.parse(each))
+         if isinstance(node, ast.FunctionDef)]
+        for each in (text, made)
+    ]  # fmt: skip
+    assert functions[0] == functions[1]
+    assert len(made.split("\n")) == len(text.split("\n"))

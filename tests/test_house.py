@@ -122,6 +122,7 @@ def test_the_surface():
         "fuse",
         "ledger",
         "stitch",
+        "unfuse",
         "verify",
         "watch",
     ]

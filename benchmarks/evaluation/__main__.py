@@ -96,7 +96,7 @@ def _left(verdicts: list[Verdict]) -> str:
 
 def summary(repositories: list[Repository], verdicts: list[Verdict]) -> str:
     """Return what the README says: the newest set that has errors and warnings, the two before it,
-    those since then that are too small for that, and what to expect.
+    those among the last that are too small for that, and what to expect.
     """
     sets = _measuring(verdicts)
     errors, warnings = (
@@ -104,8 +104,8 @@ def summary(repositories: list[Repository], verdicts: list[Verdict]) -> str:
         for of in _SEVERITIES
     )
     size = sum(repository.set == sets[-1] for repository in repositories)
-    since = _since(repositories, verdicts, sets[-1])
-    few = [v for v in verdicts if v.set in since]
+    small = _small(repositories, verdicts, sets)
+    few = [v for v in verdicts if v.set in small]
     scaling = _short(v for v in verdicts if v.code.startswith("INS3") and v.severity == "error")
     once = [by_cause(found[-1]) for found in (errors, warnings)]
     return (
@@ -117,7 +117,7 @@ def summary(repositories: list[Repository], verdicts: list[Verdict]) -> str:
         "confidence;\ncounted once per repository and rule, in "
         f"{once[0].right} of {once[0].total} and {once[1].right} of {once[1].total}. On the two "
         f"sets before, in {_before(errors)} errors\nand in {_before(warnings)} warnings. "
-        f"{_few(since, few)}Most of "
+        f"{_few(small, few)}Most of "
         "what was wrong has been repaired since, and those files cannot measure that any more: "
         f"expect about\none kind of error in {_wrong(errors, few, 'error')}, and one kind of "
         f"warning in {_wrong(warnings, few, 'warning')}, to be mistaken. What it says about "
@@ -147,28 +147,31 @@ def _measuring(verdicts: list[Verdict]) -> list[str]:
     return [name for name in sets if {(name, "error"), (name, "warning")} <= said]
 
 
-def _since(repositories: list[Repository], verdicts: list[Verdict], last: str) -> dict[str, int]:
-    """Return the sets after one, and how many repositories each has."""
+def _small(
+    repositories: list[Repository], verdicts: list[Verdict], measuring: list[str]
+) -> dict[str, int]:
+    """Return the sets beside the last two that measure, and how many repositories each has."""
     sizes = Counter(repository.set for repository in repositories)
     sets = list(dict.fromkeys(verdict.set for verdict in verdicts))
-    return {name: sizes[name] for name in sets[sets.index(last) + 1 :]}
+    late = sets[sets.index(measuring[-2:][0]) :]
+    return {name: sizes[name] for name in late if name not in measuring}
 
 
-def _few(since: dict[str, int], verdicts: list[Verdict]) -> str:
-    if not since:
+def _few(small: dict[str, int], verdicts: list[Verdict]) -> str:
+    if not small:
         return ""
     said = [
         f"{_short(own)} {of}s were right" if own else f"there is no {of}"
         for of in _SEVERITIES
         for own in [[verdict for verdict in verdicts if verdict.severity == of]]
     ]
-    size = sum(since.values())
-    return f"On {size} repositories since then, too few to tell, {', and '.join(said)}.\n"
+    size = sum(small.values())
+    return f"On {size} others of the last repositories, too few to tell, {', and '.join(said)}.\n"
 
 
 def _wrong(found: list[list[Verdict]], few: list[Verdict], severity: str) -> int:
-    """Return among how many causes of the last two sets, and of smaller ones since then, one is
-    wrong: copies are no evidence.
+    """Return among how many causes of the last two sets, and of smaller ones beside them, one
+    is wrong: copies are no evidence.
     """
     last = [verdict for own in found[-2:] for verdict in own]
     both = by_cause([*last, *(verdict for verdict in few if verdict.severity == severity)])

@@ -25,6 +25,7 @@ from benchmarks.gpu.timing import (
     peak_gibibytes,
 )
 from benchmarks.gpu.ways import LIMIT, WAYS, Way, abreast, optimizer_of
+from benchmarks.gpu.where import by_kind, kernels_of
 from benchmarks.report import table, write_section
 
 if TYPE_CHECKING:
@@ -118,6 +119,20 @@ def window_rows(
             rows.append([way.name, f"{took:.2f}", f"{first / took:.2f}", f"{peak:.1f}"])
         print(*rows[-1], sep="\t", flush=True)
     return rows
+
+
+def where_rows(batches: Sequence[Tensor]) -> list[list[str]]:
+    """Say what the device is busy with in our fastest way, one micro-batch after the other."""
+    way = WAYS[-1]
+    columns = []
+    for batch in batches:
+        torch._dynamo.reset()
+        compiled: Any = torch.compile(instep.fuse(made(GPT)))
+        window = way.make(compiled, loss_of)
+        milliseconds(partial(window, batch))
+        columns.append(by_kind(kernels_of(partial(window, batch))))
+    rows = [[kind, *(f"{column[kind]:.1f}" for column in columns)] for kind in columns[0]]
+    return [*rows, ["all", *(f"{sum(column.values()):.1f}" for column in columns)]]
 
 
 def product_rows() -> list[list[str]]:
@@ -218,6 +233,10 @@ def main() -> None:
             f"gpt-{n}": (windows, lambda n=n: window_rows(GPT, words[n], loss_of, ways(widths[n])))  # type: ignore[misc]
             for n in words
         },
+        "where": (
+            ["ms of a window, by tokens per micro-batch", *(f"{n:,}" for n in words)],
+            lambda: where_rows(list(words.values())),
+        ),
         "small": (windows, lambda: window_rows(small_gpt, few, loss_of, ways(8))),
         "patches": (
             windows,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from instep.engine.verify import Verification, verify
     from instep.engine.window import Window
     from instep.errors import InstepError, InstepWarning
-    from instep.fast.fuse import fuse
+    from instep.fast.fuse import fuse, unfuse
     from instep.splits.micro import Micro
     from instep.splits.patches import Patches
     from instep.splits.sampling import RandomPatches
@@ -46,6 +46,7 @@ _HOME = {
     "fuse": "instep.fast.fuse",
     "ledger": "instep.watching.ledger",
     "stitch": "instep.splits.stitch",
+    "unfuse": "instep.fast.fuse",
     "verify": "instep.engine.verify",
     "watch": "instep.watching.job",
 }
@@ -66,6 +67,7 @@ __all__ = [
     "fuse",
     "ledger",
     "stitch",
+    "unfuse",
     "verify",
     "watch",
 ]

@@ -59,6 +59,8 @@ def entry() -> NoReturn:
     A program under watch that Ctrl-C has ended, ends by that signal, as Python would end it:
     whoever has started it (a shell, a launcher) looks for that.
     """
+    if sys.argv[1:2] == ["check"]:
+        gc.disable()  # it collects while it makes something to collect
     code = main()
     watch = sys.modules.get("instep.commands.watch")
     if watch is None:

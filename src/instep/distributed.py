@@ -19,11 +19,14 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     IterableDataset,
+    IterDataPipe,
+    MapDataPipe,
     Sampler,
     SequentialSampler,
 )
 
 from instep.engine import rng
+from instep.engine.passed import Passed
 from instep.errors import SetupError
 
 if TYPE_CHECKING:
@@ -44,7 +47,7 @@ def shard(
     take turns sample by sample, or batch by batch where it has a batch sampler of its own. Shuffled
     orders are the same on all ranks, and new in every epoch. Of an `IterableDataset` and of any
     other iterable, each rank draws everything and keeps its own: it has to come in the same order
-    everywhere.
+    everywhere, which a stepper's ranks look at while they train.
 
     `sampler.set_epoch(epoch)` (of `batch_sampler`, where batches are dealt out) makes the order one
     of seed and epoch, as that of `DistributedSampler` does; a sampler of yours that has it is told.
@@ -69,8 +72,10 @@ def shard(
     }
     if not options["num_workers"]:
         options["multiprocessing_context"] = None
+    if isinstance(loader.dataset, IterDataPipe | MapDataPipe):
+        _refuse_pipes(loader.dataset)
     if isinstance(loader.dataset, IterableDataset):
-        stream = _Stream(loader.dataset, turn)
+        stream = _Stream(loader.dataset, turn, options["num_workers"])
         return DataLoader(stream, loader.batch_size, drop_last=loader.drop_last, **options)
     batches = loader.batch_sampler
     if batches is not None and (loader.batch_size is None or type(batches) is not BatchSampler):
@@ -81,6 +86,16 @@ def shard(
         sampler=_Turns(loader.sampler, turn, seed),
         drop_last=loader.drop_last,
         **options,
+    )
+
+
+def _refuse_pipes(dataset: object) -> None:
+    raise SetupError(
+        f"shard() of a {type(dataset).__name__}: it is a DataPipe.",
+        why="DataPipes deal themselves out, to ranks and to workers (sharding_filter), and a "
+        "DataLoader tells them only if it holds them itself.",
+        fix="use the DataLoader as it is, with .sharding_filter() in the pipe.",
+        more="ranks",
     )
 
 
@@ -188,15 +203,32 @@ class _Turns(_Dealt, Sampler[Any]):
 class _Stream(_Dealt, IterableDataset[Any]):
     """Every so many of what a dataset yields; its workers share it as they did before."""
 
-    def __init__(self, dataset: IterableDataset[Any], turn: _Turn) -> None:
+    def __init__(self, dataset: IterableDataset[Any], turn: _Turn, workers: int) -> None:
         self._inner, self._turn = dataset, turn
+        self.instep_passed = Passed(workers, turn[1]) if turn[1] > 1 else None
+        """What it looks like on this rank; looked for wherever a loader may have it."""
 
     def __iter__(self) -> Iterator[Any]:
-        rank, world = self._turn
-        return itertools.islice(self._inner, rank, None, world)
+        return _dealt_out(self._inner, self._turn[0], self._turn[1], self.instep_passed)
 
     def __len__(self) -> int:
         return _length(self._inner, self._turn)
+
+    # Workers know their dataset by this one: what is theirs to read and set is the other's.
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or "_inner" not in vars(self):
+            raise AttributeError(name)
+        return getattr(self._inner, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OWN:
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._inner, name, value)
+
+
+_OWN = {"_inner", "_turn", "instep_passed", "epoch", "is_told"}
 
 
 class _Every(_Dealt):
@@ -204,16 +236,24 @@ class _Every(_Dealt):
 
     def __init__(self, items: Iterable[Any], turn: _Turn) -> None:
         self._inner, self._turn = items, turn
+        self.instep_passed = Passed(0, turn[1]) if turn[1] > 1 else None
+        """What they look like on this rank; looked for wherever a loader may have it."""
         self.begins_at = 0
         """How much of the next epoch is done already, by all ranks together."""
 
     def __iter__(self) -> Iterator[Any]:
         rank, world = self._turn
         first, self.begins_at = self.begins_at + rank, 0
-        return itertools.islice(self._inner, first, None, world)
+        return _dealt_out(self._inner, first, world, self.instep_passed)
 
     def __len__(self) -> int:
         return _length(self._inner, self._turn)
+
+
+def _dealt_out(items: Iterable[Any], first: int, step: int, passed: Passed | None) -> Iterator[Any]:
+    if passed is None:
+        return itertools.islice(items, first, None, step)
+    return passed.over(items, first, step)
 
 
 def _generator_of(sampler: object) -> torch.Generator | None:

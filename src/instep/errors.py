@@ -17,6 +17,17 @@ An error is raised before anything has changed, unless its text says otherwise.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+import warnings
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+_HERE = os.path.dirname(__file__) + os.sep  # noqa: PTH120 -- compared with the names that frames have
+
 
 class InstepError(Exception):
     """The root of the tree; `except InstepError` catches all that instep raises itself.
@@ -42,6 +53,19 @@ class InstepError(Exception):
 def four_lines(what: str, *, why: str, fix: str, more: str) -> str:
     """Lay out a message the way every message of this project is laid out."""
     return f"{what}\n  why:  {why}\n  fix:  {fix}\n  more: instep explain {more}"
+
+
+def warn(text: str) -> None:
+    """Warn, at the line of the user's that led to it: not at one of instep's or torch's."""
+    torch = sys.modules.get("torch")
+    passed = [_HERE, contextlib.__file__]
+    if torch is not None and torch.__file__:
+        passed.append(os.path.dirname(torch.__file__) + os.sep)  # noqa: PTH120 -- as above
+    level = 2
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # `inspect` would read source files
+    while frame is not None and frame.f_code.co_filename.startswith(tuple(passed)):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, InstepWarning, stacklevel=2 if frame is None else level)
 
 
 def _rebuild(cls: type[InstepError], what: str, why: str, fix: str, more: str) -> InstepError:

@@ -117,9 +117,24 @@ def test_a_set_too_small_to_tell_is_told_beside_the_last_that_is_not():
     text = " ".join(summary(repositories, [*verdicts, few]).split())
     assert "On the last 7 of them" in text
     assert "right in 1 of 1 errors" in text
-    assert "On 2 repositories since then, too few to tell, there is no error" in text
+    assert "On 2 others of the last repositories, too few to tell, there is no error" in text
     assert "and 0 of 1 warnings were right." in text
     assert "one kind of error in 2, and one kind of warning in 3," in text
+
+
+def test_a_small_set_is_still_told_when_a_larger_one_has_followed():
+    repositories = [Repository(name, "a+b", "0123456789abcdef", 3, 1000) for name in "abcd"]
+    verdicts = [
+        replace(verdict(severity=severity), set=name)
+        for name in "abd"
+        for severity in ("error", "warning")
+    ]
+    few = replace(verdict("false", severity="warning"), set="c")
+    text = " ".join(summary(repositories, [*verdicts[:4], few, *verdicts[4:]]).split())
+    assert "On 1 others of the last repositories, too few to tell" in text
+    assert "one kind of error in 2, and one kind of warning in 3," in text
+    long_ago = summary(repositories, [few, *verdicts])
+    assert "too few" not in long_ago
 
 
 def test_the_pages_say_what_the_data_say():

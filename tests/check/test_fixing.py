@@ -20,6 +20,7 @@ class Judgement(NamedTuple):
     nodes: dict
     elsewhere: tuple = ()
     work: int = 1
+    views: tuple = ()
 
 
 def judge(unit):
@@ -99,6 +100,14 @@ def test_a_fix_may_not_hide_what_was_judged(rules):
 
     rules("bad", drop)
     assert proved("for x in y:\n    bad()\n") is None
+
+
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_a_rule_may_ask_for_more_than_its_silence(rules, is_shown):
+    rules("bad", renames("good"))
+    asked = fixing.rule("INS901")
+    asked.is_mended = lambda before, after: is_shown
+    assert (proved("bad = 1\n") is not None) is is_shown
 
 
 def test_the_first_candidate_that_holds_is_taken(rules):

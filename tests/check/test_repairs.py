@@ -1029,3 +1029,224 @@ def test_a_total_of_a_loop_that_runs_once_keeps_one_graph():
     assert not kept("n", "n = 1\n")
     assert kept(2)
     assert kept(1, "total = 0.0\n", "pass")
+
+
+JOINT = """
+class Agent:
+    def __init__(self, size, mine):
+        self.mine = mine
+        self.policy = torch.nn.Linear(4, 2)
+        self.value = torch.nn.Linear(6, 1)
+        self.policy_optimizer = torch.optim.Adam(self.policy.parameters())
+        self.value_optimizer = torch.optim.Adam(self.value.parameters())
+
+    def learn(self, seen, wanted, size):
+        moves = []
+        for k in range(size):
+            moves.append(seen[k])
+        value_loss = F.mse_loss(self.value(seen, moves), wanted)
+        {store}
+        policy_loss = -self.value(seen, moves).mean()
+        self.policy_optimizer.zero_grad()
+        policy_loss.backward()
+        self.policy_optimizer.step()
+        {between}self.value_optimizer.zero_grad()
+        value_loss.backward()
+        self.value_optimizer.step()
+"""
+
+
+def test_what_is_put_into_a_list_at_an_unknown_place_is_in_it():
+    store = "moves[self.mine] = self.policy(seen[self.mine])"
+    assert codes(HEAD + JOINT.format(store=store, between="")) == set()
+    again = "value_loss.backward(retain_graph=True)\n        "
+    assert "INS102" in codes(HEAD + JOINT.format(store=store, between=again))
+    assert "INS104" in codes(HEAD + JOINT.format(store="self.policy(seen)", between=""))
+
+
+NUMBERS = """
+def train(net, optimizer, loader, every):
+    kept = []
+    loss = 0.0
+    for i, x in enumerate(loader):
+        if i % every == 0:
+            optimizer.zero_grad()
+            loss = net(x).mean()
+            loss.backward()
+            optimizer.step()
+        if {test}:
+            kept.append({number})
+        else:
+            kept.append({tensor})
+"""
+
+
+def test_a_branch_for_numbers_holds_no_tensor():
+    for test in (
+        "type(loss) == float",
+        "type(loss) is float",
+        "float == type(loss)",
+        "type(loss) in (int, float)",
+        "isinstance(loss, float)",
+        "isinstance(loss, (int, float))",
+    ):
+        right = HEAD + NUMBERS.format(test=test, number="loss", tensor="loss.item()")
+        assert codes(right) == set(), test
+        wrong = HEAD + NUMBERS.format(test=test, number="loss", tensor="loss")
+        assert codes(wrong) == {"INS601"}, test
+    for test in (
+        "type(loss) != float",
+        "type(loss) is not float",
+        "type(loss) not in [int, float]",
+        "not isinstance(loss, float)",
+        "type(loss) == torch.Tensor",
+        "type(loss) is torch.Tensor",
+        "isinstance(loss, torch.Tensor)",
+    ):
+        right = HEAD + NUMBERS.format(test=test, number="loss.item()", tensor="0.0")
+        assert codes(right) == set(), test
+        wrong = HEAD + NUMBERS.format(test=test, number="loss", tensor="0.0")
+        assert codes(wrong) == {"INS601"}, test
+
+
+ONE_EPOCH = """
+EPOCHS = {epochs}
+WINDOW = 2
+for epoch in {range}:
+    for i, (x, y) in enumerate(loader):
+        loss = F.mse_loss(model(x), y) / WINDOW
+        loss.backward()
+        if (i + 1) % WINDOW == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_after_the_only_epoch_nothing_leaks_into_another_one():
+    for range_ in ("range(EPOCHS)", "tqdm(range(EPOCHS))", "range(0, EPOCHS)"):
+        messages = {
+            epochs: [
+                finding.message
+                for finding in judge(
+                    unit_of(
+                        "from tqdm import tqdm\n"
+                        + MADE
+                        + ONE_EPOCH.format(epochs=epochs, range=range_)
+                    )
+                ).findings
+            ]
+            for epochs in ("1", "5", "settings.epochs")
+        }
+        assert all(len(found) == 1 for found in messages.values()), range_
+        assert "never reach an update" in messages["1"][0]
+        assert "leak into the first update" in messages["5"][0]
+        assert "leak into the first update" in messages["settings.epochs"][0]
+
+
+ROLLOUT = """
+def improve(model, optimizer, rollout):
+    for {outer} in {times}:
+        for start in range(0, 64, 16):
+            part = rollout[{part}]
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(part), part)
+            loss.backward()
+            optimizer.step()
+
+for rollout in loader:
+    improve(model, optimizer, rollout)
+"""
+
+
+def test_slices_of_what_is_gone_through_again_and_again_are_mini_batches():
+    def steps_per_patch(outer="_", times="range(4)", part="start:start + 16"):
+        return "INS103" in codes(MADE + ROLLOUT.format(outer=outer, times=times, part=part))
+
+    assert not steps_per_patch()
+    assert not steps_per_patch("epoch", "range(epochs)")
+    assert steps_per_patch(times="range(1)")
+    assert steps_per_patch("top", "range(0, 64, 16)", ":, top:top + 16, start:start + 16")
+    assert steps_per_patch("channel", "range(3)", ":, channel, start:start + 16")
+
+
+ROWS = """
+def improve(model, optimizer, image, row):
+    for start in range(0, 64, 16):
+        part = image[:, row, start:start + 16]
+        optimizer.zero_grad()
+        F.mse_loss(model(part), part).backward()
+        optimizer.step()
+
+for image in loader:
+    for k in range(3):
+        improve(model, optimizer, image, k)
+"""
+
+
+def test_what_a_loop_hands_to_the_next_one_may_be_a_row():
+    assert "INS103" in codes(MADE + ROWS)
+
+
+def test_a_class_of_a_loss_that_is_called_like_an_object_of_it_is_not_judged():
+    loop = """
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+loss_function = torch.nn.BCELoss{called}
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = loss_function(model(x), y)
+    {backward}
+    optimizer.step()
+"""
+    assert codes(HEAD + loop.format(called="", backward="loss.backward()")) == set()
+    assert codes(HEAD + loop.format(called="()", backward="loss.backward()")) == set()
+    assert codes(HEAD + loop.format(called="()", backward="print(loss)")) == {"INS104"}
+
+
+def test_a_model_in_no_optimizer_is_told_once():
+    loop = """
+encoder = torch.nn.Linear(8, 4)
+decoder = torch.nn.Linear(4, 8)
+judge = torch.nn.Linear(8, 1)
+one = torch.optim.Adam(decoder.parameters())
+two = torch.optim.Adam({held})
+for x in loader:
+    made = decoder(encoder(x))
+    one.zero_grad()
+    F.mse_loss(made, x).backward(retain_graph=True)
+    one.step()
+    two.zero_grad()
+    judge(made).mean().backward()
+    two.step()
+"""
+    assert found(HEAD + loop.format(held="judge.parameters()")) == [("INS502", 12)]
+    both = "[*judge.parameters(), *encoder.parameters()]"
+    assert "INS502" not in codes(HEAD + loop.format(held=both))
+
+
+SETTINGS = 'class settings:\n    optimizer = "sgd"\n    window = {}\n'
+WINDOWS = """
+import torch
+import settings
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for i, (x, y) in enumerate(loader):
+    (torch.nn.functional.mse_loss(model(x), y) / settings.window).backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    if (i + 1) % settings.window == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_a_module_is_asked_for_what_the_class_of_its_name_has(tmp_path):
+    def windows(text):
+        steps = events(WINDOWS, "step", files={"settings.py": text}, folder=tmp_path)
+        return {every for _, _, every in steps}
+
+    (tmp_path / ".git").mkdir()
+    assert windows(SETTINGS.format(1)) == {1}
+    assert windows(SETTINGS.format(4)) == {4}
+    assert windows("class settings:\n    optimizer = 1\n") == {3}
+    assert windows(SETTINGS.format(1).replace("settings", "Other")) == {3}
+    assert windows(SETTINGS.format(1) + "window = 2\n") == {2}

@@ -20,7 +20,7 @@ def modules(monkeypatch):
         calls.append((unit.path, project))
         return SimpleNamespace(findings=())
 
-    judging.Project, judging.judge = object, judge
+    judging.Project, judging.judge = lambda texts: object(), judge
     fixing.with_fixes = lambda unit, judgement, *, judge, findings: (unit, judgement, findings)
     fixing.fix_unit = lambda unit, *, unsafe, judge, accept: (unit, unsafe, judge, accept)
     monkeypatch.setattr(tools, "_judging", lambda: judging)

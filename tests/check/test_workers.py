@@ -74,3 +74,13 @@ def test_the_garbage_collector_is_left_as_it_was():
         assert gc.get_threshold() > usual
         raise RuntimeError
     assert gc.get_threshold() == usual
+
+
+def test_where_nobody_collects_garbage_it_is_collected_only_inside():
+    gc.disable()
+    try:
+        with rare_collections():
+            assert gc.isenabled()
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import distributed, nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
@@ -34,7 +34,15 @@ def spread(model: nn.Module, kind: str) -> nn.Module:
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    """All of a tensor that ranks may have parts of."""
+    if not hasattr(tensor, "full_tensor"):
+        return tensor
+    if not tensor.is_cuda:
+        return tensor.full_tensor()
+    # By the host: what `full_tensor` asks of gloo on a GPU ends in a segmentation fault (2.11).
+    parts: list[Any] = [None] * tensor.device_mesh.size()
+    distributed.all_gather_object(parts, tensor.to_local().cpu(), tensor.device_mesh.get_group())
+    return torch.cat(parts)
 
 
 def values(model: nn.Module) -> list[list[float]]:

@@ -154,6 +154,73 @@ def test_a_loader_that_fails_again(two, how):
     assert len(found[0][0]) == 2
 
 
+class Leaving(Broken):
+    """A loader that ends its process, or is interrupted, here or there."""
+
+    def __iter__(self):
+        error = {"exit": SystemExit(3), "interrupt": KeyboardInterrupt()}[self.how[0]]
+        for index, batch in enumerate(self.data):
+            if index == self.how[1]:
+                raise error
+            yield batch
+
+
+def leave_in_loader(rank, world, how, at, style):
+    plain, model, stepper = build("ddp")
+    data = dealt(SIZES)[rank]
+    loader = Leaving(data, (how, at)) if rank == 1 else data
+    loss = lambda batch: (mean_loss(model, *batch), len(batch[1]))
+    try:
+        if style == "batches":
+            for batch in stepper.batches(loader):
+                stepper.step(batch, loss)
+        else:
+            for window in stepper.windows(loader, size=2):
+                for x, y in window:
+                    window.backward(mean_loss(model, x, y), items=len(y))
+    except BaseException as error:  # noqa: BLE001 -- what it is matters here
+        return type(error).__name__, str(error), values(plain)
+
+
+@pytest.mark.parametrize("style", ["windows", "batches"])
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize(("how", "said"), [("exit", "SystemExit: 3"), ("interrupt", "KeyboardInt")])
+def test_a_loader_that_ends_its_process_is_told_of_by_its_name(two, how, said, at, style):
+    (kind, text, weights), (mine, _, others) = two.run(leave_in_loader, how, at, style)
+    assert mine == {"exit": "SystemExit", "interrupt": "KeyboardInterrupt"}[how]
+    assert kind == "WindowError"
+    assert text.startswith("rank 1 gave up")
+    assert f"rank 1: {said}" in text
+    assert weights == others
+
+
+def samples_one_by_one(rank, world, path):
+    """A loader without a batch size, which is left and gone on with."""
+    make = lambda: instep.distributed.shard(
+        DataLoader(torch.arange(9), batch_size=None, shuffle=True)
+    )
+    plain, model, stepper = build("ddp")
+    seen = []
+    for window in stepper.windows(make(), size=2):
+        for sample in window:
+            seen.append(sample.item())
+            window.backward(model(torch.ones(1, 5).double()).mean(), items=1)
+        stepper.save(path)
+        break
+    plain, model, stepper = build("ddp")
+    stepper.load(path)
+    for window in stepper.windows(make(), size=2):
+        for sample in window:
+            seen.append(sample.item())
+            window.backward(model(torch.ones(1, 5).double()).mean(), items=1)
+    return seen
+
+
+def test_loaders_without_a_batch_size(two, tmp_path):
+    first, second = two.run(samples_one_by_one, str(tmp_path / "run"))
+    assert sorted(first + second) == list(range(9))
+
+
 def fail_in_batches(rank, world, how):
     """A loop in function style, of which the loader fails on one rank."""
     plain, model, stepper = build("ddp")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from torch import nn
 
 import instep
 from instep.checkpoint import folders
+from instep.engine.ranks import rollcall
 from instep.engine.ranks.headers import is_agreed
 from instep.errors import CheckpointError, StateError, WindowError
 from tests.distributed.crew import RankError
@@ -476,9 +478,87 @@ def to_other_paths(rank, world, path):
 
 def test_ranks_that_save_to_different_paths_are_told_both(two, tmp_path):
     for what in two.run(to_other_paths, str(tmp_path)):
-        assert f"{tmp_path}/0 on rank 0, {tmp_path}/1 on rank 1" in what
+        assert f"{tmp_path}/0 on rank 0; {tmp_path}/1 on rank 1" in what
     assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "run"]
     assert len(folders.finished(tmp_path / "run")) == 1
+
+
+def in_other_ways(rank, world, path):
+    job = Job(rank, world, "ddp")
+    said = []
+    for call in (job.stepper.save, job.stepper.autosave):
+        with pytest.raises(CheckpointError, match="not in the same way") as caught:
+            call(path, wait=rank == 0)
+        said.append(caught.value.what)
+    job.stepper.save(path, wait=False).wait()
+    job.epoch()
+    return said
+
+
+def test_ranks_of_which_one_does_not_wait_are_told(two, tmp_path):
+    for said in two.run(in_other_ways, str(tmp_path / "run")):
+        for what in said:
+            assert f"{tmp_path}/run on rank 0; {tmp_path}/run (wait=False) on rank 1" in what
+
+
+def load_from_other_paths(rank, world, path):
+    job = Job(rank, world, "ddp")
+    job.stepper.save(f"{path}/run")
+    said = []
+    for where, previous in ((f"{path}/{'other' if rank else 'run'}", False), (f"{path}/run", rank)):
+        with pytest.raises(CheckpointError, match="ranks load from different paths") as caught:
+            job.stepper.load(where, previous=bool(previous))
+        said.append(str(caught.value))
+    job.stepper.load(f"{path}/run")
+    job.epoch()
+    return said
+
+
+def test_ranks_that_load_from_different_paths_are_told_both(three, tmp_path):
+    for paths, which in three.run(load_from_other_paths, str(tmp_path)):
+        assert f"{tmp_path}/run on rank 0; {tmp_path}/other on ranks 1 and 2." in paths
+        assert f"{tmp_path}/run on rank 0; {tmp_path}/run (previous=True) on ranks 1" in which
+        assert "Nothing was loaded" in paths
+
+
+def load_on_the_first_only(rank, world, path, call):
+    job = Job(rank, world, "ddp")
+    job.epoch()
+    job.stepper.save(path)
+    with pytest.raises(WindowError) as caught:
+        if rank == 0:
+            getattr(job.stepper, call)(path)
+        else:
+            job.epoch()
+    return str(caught.value), values(job.model)
+
+
+@pytest.mark.parametrize("call", ["load", "autosave"])
+def test_a_load_on_one_rank_only_is_an_error_on_all(two, tmp_path, call):
+    (first, mine), (second, others) = two.run(load_on_the_first_only, str(tmp_path / "run"), call)
+    assert first.startswith(f"rank 1 did not come to {call}, but for something else.")
+    assert f"call stepper.{call}() on every rank, without `if rank == 0`" in first
+    about = {"load": "loading from", "autosave": "autosave at"}[call]
+    assert f"rank 0 for begin '{about} {tmp_path}/run'" in second
+    assert mine == others
+
+
+def load_and_nobody_comes(rank, world, path, call):
+    rollcall.ROLL_CALL = 1.0
+    job = Job(rank, world, "ddp")
+    if rank == 1:
+        time.sleep(4)
+        return ""
+    with pytest.raises(WindowError) as caught:
+        getattr(job.stepper, call)(path)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("call", ["load", "autosave"])
+def test_a_rank_that_does_not_come_to_load_is_named(two, tmp_path, call):
+    said, _ = two.run(load_and_nobody_comes, str(tmp_path / "run"), call, timeout=2.0)
+    what = {"load": "loading a checkpoint", "autosave": "the start of autosave"}[call]
+    assert said.startswith(f"rank 1 did not come to {what} in time.")
 
 
 def save_on_the_first_only(rank, world, path):

@@ -36,9 +36,9 @@ def test_every_rule_is_of_a_family():
 @pytest.mark.parametrize(
     ("code", "says"),
     [
-        ("INS101", "Severity: error. Mended by `instep check --fix`: clear"),
-        ("INS103", "Severity: warning. Mended by `instep check --fix --unsafe-fixes`: "),
-        ("INS203", "Severity: warning. No automatic fix."),
+        ("INS101", "Severity: error or warning. Mended by `instep check --fix`: clear"),
+        ("INS103", "Severity: warning or info. Mended by `instep check --fix --unsafe-fixes`: "),
+        ("INS203", "Severity: warning or info. No automatic fix."),
         ("INS505", "Severity: error. Seen by `instep watch` alone"),
     ],
 )

@@ -91,6 +91,29 @@ def test_a_run_that_is_done_has_nothing_to_do(path, whole):
     assert more.epochs_seen == [3]
 
 
+def test_a_run_that_is_done_keeps_the_checkpoint_before_the_last(path):
+    Run().train(path, every=1)
+    before = disk.previous_of(path)
+    both = path.read_bytes(), before.read_bytes()
+    for _ in range(2):
+        assert Run().train(path, every=1) == 0
+        assert (path.read_bytes(), before.read_bytes()) == both
+    again = Run()
+    with again.stepper.autosave(path, every=1) as run:
+        run.save()
+    assert before.read_bytes() == both[0]
+    with Run().stepper.autosave(path, every=1) as run:
+        run.extra["best"] = torch.ones(2)
+    assert torch.equal(files.read(path).parts["extra"]["best"], torch.ones(2))
+    with Run().stepper.autosave(path, every=1) as run:
+        # In place, where a dict compared with what was loaded would be compared with itself.
+        run.extra["best"].zero_()
+    assert torch.equal(files.read(path).parts["extra"]["best"], torch.zeros(2))
+    more = Run()
+    assert more.train(path, epochs=4, every=100) == 8
+    assert files.read(path).updates == 12
+
+
 def test_extra_comes_back(path):
     model = mlp()
     for expected in (0, 1, 2):

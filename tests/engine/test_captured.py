@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 
@@ -9,7 +11,7 @@ import instep
 from instep.engine.captured import Captures, Line, width_for
 from instep.engine.flat_buffers import FlatBuffers
 from instep.engine.recordings import Series
-from instep.errors import SetupError
+from instep.errors import InstepWarning, SetupError
 
 
 def test_capture_needs_flat_buffers():
@@ -25,6 +27,20 @@ def test_what_capture_can_be(capture):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(SetupError, match="side by side"):
         instep.Stepper(model, optimizer, fused=True, capture=capture)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_where_nothing_can_be_recorded_a_warning_says_so(is_known):
+    pytest.importorskip("triton")
+    model = torch.nn.Linear(2, 2)
+    kind = torch.optim.SGD if is_known else torch.optim.Rprop
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        instep.Stepper(model, kind(model.parameters(), lr=0.1), fused=True, capture=True)
+    text = str(said[-1].message)
+    assert said[-1].category is InstepWarning
+    assert "capture has no effect" in text
+    assert said[-1].filename == __file__
 
 
 class Letters:

@@ -30,6 +30,8 @@ from instep.errors import InstepWarning
 from instep.fast.operators import Firsts, noting
 
 pytest.importorskip("triton")
+# It is not so here.
+pytestmark = pytest.mark.filterwarnings("ignore:capture has no effect")
 
 HOST = torch.device("cpu")
 WIDTH = 24
@@ -209,6 +211,43 @@ def test_layers_that_are_frozen_and_thawed(on_host, width):
     require_same({"capture": width}, [16] * 8, change=change)
 
 
+def hook_on_a_weight(model):
+    model[0].weight.register_hook(lambda gradient: gradient * 0.5)
+
+
+def hook_after_a_weight(model):
+    def halve(parameter):
+        parameter.grad.mul_(0.5)
+
+    model[0].bias.register_post_accumulate_grad_hook(halve)
+
+
+@pytest.mark.filterwarnings("ignore:capture. micro-steps run one after the other")
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize(
+    "what", [hook_on_a_weight, hook_after_a_weight, instep.unfuse, instep.fuse]
+)
+def test_what_layers_are_lent_changes_and_is_recorded_anew(on_host, width, what):
+    def change(index, model, optimizer):
+        if index == 3:
+            what(model)
+
+    require_same({"capture": width}, [16] * 6, change=change, fuse=what is not instep.fuse)
+    assert len(on_host) == 2
+
+
+@pytest.mark.filterwarnings("ignore:weights were written")
+@pytest.mark.parametrize("width", [1, 4])
+def test_weights_that_are_written_between_windows(on_host, width):
+    def change(index, model, optimizer):
+        model[0].weight.data.clamp_(-0.05 * index, 0.05 * index)
+        with torch.no_grad():
+            model[-1].weight.mul_(1.1)
+
+    require_same({"capture": width}, [16] * 6, change=change)
+    assert len(on_host) == 1
+
+
 @pytest.mark.parametrize("width", [1, 4])
 def test_a_window_that_is_not_finite_leaves_nothing_behind(on_host, width):
     model = instep.fuse(net())
@@ -306,17 +345,35 @@ def test_functions_that_are_new_in_every_step_are_said_and_not_kept(on_host):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     stepper = instep.Stepper(model, optimizer, fused=True, capture=True)
     kept = []
-    with pytest.warns(InstepWarning, match="no further ones") as caught:
+    with pytest.warns(InstepWarning, match="no further kinds") as caught:
         for _ in range(20):
             weight = torch.ones(1)
             kept.append(weakref.ref(weight))
             x = torch.randn(8, WIDTH)
             stepper.step(x, lambda piece, w=weight: loss_of(model, piece) * w.sum(), split=2)
     assert len(caught) == 1
-    assert len(on_host) == captured.SHAPES
+    assert len(on_host) == captured.FUNCTIONS
     del weight
     gc.collect()
-    assert sum(ref() is not None for ref in kept) <= captured.SHAPES
+    assert sum(ref() is not None for ref in kept) <= captured.FUNCTIONS
+
+
+@pytest.mark.filterwarnings("error::instep.errors.InstepWarning")
+def test_one_function_may_have_many_kinds_of_pieces(on_host):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    stepper = instep.Stepper(model, optimizer, fused=True, capture=True)
+
+    def step(rows):
+        x = torch.randn(rows * (captured.WARM_UP + 1), WIDTH)
+        return stepper.step(x, lambda piece: loss_of(model, piece), split=rows)
+
+    for rows in range(1, captured.SHAPES + 1):
+        step(rows)
+    assert len(on_host) == captured.SHAPES
+    with pytest.warns(InstepWarning, match=f"{captured.SHAPES} are, of 1 functions"):
+        step(captured.SHAPES + 1)
+    assert len(on_host) == captured.SHAPES
 
 
 def test_kinds_that_came_once_make_room_for_others(on_host):

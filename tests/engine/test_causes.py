@@ -130,8 +130,8 @@ def test_the_weights_are_told():
     model = net_of()
     found = instep.verify(stepper_of(model), (X, MASKED), labelled(model), split=8)
     # The try is of 7 and 4 samples, whatever the split.
-    assert "its pieces weigh" in found.cause.why
-    assert "by their items 0.636 : 0.364" in found.cause.why
+    assert "cut for this try into pieces of 7 and 4 samples" in found.cause.why
+    assert "0.636 : 0.364 by their items" in found.cause.why
     counted = (MASKED != -100).double()
     share = counted[:7].sum() / counted.sum()
     assert f"weigh {share:.3g} : {1 - share:.3g}" in found.cause.why

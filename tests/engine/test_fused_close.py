@@ -14,6 +14,8 @@ from torch import nn
 
 import instep
 from instep.errors import InstepWarning, WindowError
+from instep.fast.flat import Flat
+from instep.fast.rules import rule_of
 
 triton = pytest.importorskip("triton")
 
@@ -281,6 +283,31 @@ def test_several_denominators(count, clip, on_device):
 def test_a_term_without_items_is_no_part_of_the_update(count, empty, on_device):
     found = trained_on_terms({}, torch.float64, count, empty=empty, on_device=on_device)
     assert found < 1e-12
+
+
+@pytest.mark.parametrize("shares", [[0.5], [0.5, 3.0], [0.5, 3.0, -1.0, 0.25]])
+def test_terms_are_weighed_by_their_shares(shares):
+    parameter = torch.nn.Parameter(torch.zeros(5000, dtype=torch.float64, device=DEVICE))
+    optimizer = torch.optim.SGD([parameter], lr=1.0)
+    flat = Flat(
+        optimizer,
+        optimizer.param_groups[0],
+        [parameter],
+        rule=rule_of(optimizer),
+        gradient_type=torch.float64,
+    )
+    generator = torch.Generator().manual_seed(0)
+    parts = [torch.zeros_like(flat.gradients) for _ in shares]
+    for part in parts:
+        part[:5000] = torch.randn(5000, dtype=torch.float64, generator=generator)
+    expected = sum(share * part[:5000] for share, part in zip(shares, parts, strict=True))
+    told = torch.tensor([1.0, 0.0, 0.0, *shares], dtype=torch.float64, device=DEVICE)
+    norm = flat.norm(parts, told[3:])
+    assert float(norm) == pytest.approx(float(expected.norm()), rel=1e-12)
+    flat.take_state()
+    flat.write_rows([True])
+    flat.launch(norm, told, parts)
+    assert torch.allclose(parameter, -expected, rtol=1e-12, atol=0.0)
 
 
 def test_several_denominators_with_kept_gradients():

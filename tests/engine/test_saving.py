@@ -325,6 +325,87 @@ def test_places_without_a_way_back_write_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["run.ckpt.previous", "run.ckpt.outgoing", "run.ckpt.lock"])
+@pytest.mark.parametrize("kind", ["file", "folder", "pipe"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_somebody_elses_names_beside_it_are_left_alone(tmp_path, name, kind, is_first):
+    path = tmp_path / "run.ckpt"
+    job = SavedJob(path)
+    if not is_first:
+        job.stepper.save(path)
+    beside = tmp_path / name
+    if kind == "file":
+        beside.write_text("notes of mine")
+    elif kind == "folder":
+        beside.mkdir()
+        (beside / "mine").write_text("notes")
+    else:
+        os.mkfifo(beside)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    for save in (job.stepper.save, lambda p: job.stepper.save(p, wait=False)):
+        with pytest.raises(CheckpointError, match="Nothing was changed") as caught:
+            save(path)
+        assert caught.value.what.startswith(f"{beside} is ")
+    with pytest.raises(CheckpointError, match=name):
+        job.stepper.autosave(path, every=1).save()
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+    assert beside.exists()
+
+
+def test_what_a_killed_writer_left_beside_it_is_no_obstacle(tmp_path):
+    path = tmp_path / "run.ckpt"
+    job = SavedJob(path)
+    job.stepper.save(path)
+    (tmp_path / "run.ckpt.lock").touch()
+    (tmp_path / "run.ckpt.outgoing").hardlink_to(path)
+    (tmp_path / "run.ckpt.previous").write_bytes(path.read_bytes()[:200])
+    job.stepper.save(path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run.ckpt", "run.ckpt.previous"]
+    job.stepper.load(path, previous=True)
+
+
+@pytest.mark.parametrize("kind", ["accumulated", "tensor"])
+def test_a_hook_of_a_backward_saves_nothing_and_loses_nothing(tmp_path, kind):
+    path = tmp_path / "run.ckpt"
+    expected = SavedJob(path)
+    expected.epoch()
+    job = SavedJob(path)
+    said = []
+
+    def hook(_):
+        with pytest.raises(WindowError, match="cannot be resumed from here") as caught:
+            job.stepper.save(path)
+        said.append(caught.value.why)
+
+    parameter = next(iter(job.model.parameters()))
+    if kind == "accumulated":
+        parameter.register_post_accumulate_grad_hook(hook)
+    else:
+        parameter.register_hook(hook)
+    job.epoch()
+    assert said
+    assert all(why.startswith("a backward is running") for why in said)
+    assert list(tmp_path.iterdir()) == []
+    assert_bit_identical(job.model, expected.model)
+    # After the backward all is well, also where it has failed.
+    job.stepper.save(path)
+    assert path.exists()
+
+
+def test_a_backward_that_failed_is_not_running(tmp_path):
+    model = mlp()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+    def hook(_):
+        raise ZeroDivisionError
+
+    handle = next(iter(model.parameters())).register_post_accumulate_grad_hook(hook)
+    with pytest.raises(ZeroDivisionError), stepper.window() as window:
+        window.backward(model(torch.ones(1, 5).double()).mean(), items=1)
+    handle.remove()
+    stepper.save(tmp_path / "run.ckpt")
+
+
 def test_a_place_that_was_loaded_and_not_taken_up_is_saved_again(tmp_path):
     job = Job()
     saved, _ = job.epoch(stop=(4, "after"))

@@ -228,3 +228,13 @@ def test_a_part_without_items_needs_no_graph():
         window.backward({"loss": loss, "box": torch.zeros(())}, items={"loss": 3, "box": 0})
     assert update_error(start, model, train_whole(start, [DATA[:1]])) < EXACT
     assert math.isnan(window.losses["box"])
+
+
+def test_a_loss_backward_left_in_the_loop_is_named():
+    model, stepper = fresh()
+    with pytest.raises(WindowError, match=r"remove loss\.backward\(\) from the loop"):
+        for window in stepper.windows(DATA, size=2):
+            for x, y in window:
+                loss = mean_loss(model, x, y)
+                loss.backward()
+                window.backward(loss, items=len(y))

@@ -7,7 +7,8 @@ import torch
 
 from instep.fast import operators
 from instep.fast.deferral import Call, Stash, Survey, steps_for
-from instep.fast.operators import Slot, fill, keeping, new_slot
+from instep.fast.operators import keeping
+from instep.fast.slots import NOWHERE, Slot, fill, new_slot
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def rows_of(slots, step, count=2):
 def backward(slots, step):
     for number, (rows, columns) in rows_of(slots, step).items():
         narrow = torch.zeros(rows.shape[1], columns.shape[1])
-        operators._linear_backward(rows, columns, narrow, number, operators.NOWHERE, False)
+        operators.linear_backward(rows, columns, narrow, number, NOWHERE, False)
 
 
 def expected(slots, steps):

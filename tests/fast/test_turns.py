@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from instep.fast import operators
-from instep.fast.operators import Slot, fill, new_slot, taking
+from instep.fast.operators import taking
+from instep.fast.slots import NOWHERE, Slot, fill, new_slot
 from instep.fast.turns import Turns
 
 
@@ -44,7 +45,7 @@ def linear(turns, said, weight, bias, label):
     with taking(turns):
         said.append(label)
         rows, columns = torch.ones(2, 3), torch.ones(2, 4)
-        operators._linear_backward(rows, columns, torch.zeros(3, 4), weight, bias, False)
+        operators.linear_backward(rows, columns, torch.zeros(3, 4), weight, bias, False)
 
 
 def test_branches_wait_at_every_slot_for_the_one_before(turns, said):
@@ -72,10 +73,10 @@ def test_convolutions_and_embeddings_take_turns_as_well(turns, said):
     for _ in range(2):
         with taking(turns):
             x, narrow = torch.ones(1, 1, 4), torch.ones(2, 1, 3)
-            operators._convolution_backward(
+            operators.convolution_backward(
                 torch.ones(1, 2, 2), x, narrow, weight, -1, [1], [0], [1], 1, False
             )
-            operators._embedding_backward(torch.ones(3, 2), torch.tensor([0, 4, 4]), -1, words)
+            operators.embedding_backward(torch.ones(3, 2), torch.tensor([0, 4, 4]), -1, words)
     assert said == [
         ("done", 0),
         ("done", 1),
@@ -91,7 +92,7 @@ def test_nobody_waits_elsewhere(turns, said):
     weight, _ = slot_of(3, 4)
     with taking(turns):
         pass
-    operators._linear_backward(
-        torch.ones(2, 3), torch.ones(2, 4), torch.zeros(3, 4), weight, operators.NOWHERE, False
+    operators.linear_backward(
+        torch.ones(2, 3), torch.ones(2, 4), torch.zeros(3, 4), weight, NOWHERE, False
     )
     assert said == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Callable
 from itertools import pairwise
@@ -14,6 +15,7 @@ from torch.nn import functional
 
 import instep
 from benchmarks.gpu.models import GPT
+from instep.engine import captured
 from instep.engine.reference import relative_error
 from instep.errors import InstepWarning
 
@@ -133,14 +135,14 @@ def test_dropout_draws_anew_in_every_replay() -> None:
     assert all(one != other for one, other in pairwise(losses))
 
 
-def test_a_ninth_shape_runs_as_usual() -> None:
+def test_what_is_one_shape_too_many_runs_as_usual() -> None:
     model = nn.Linear(4, 4).cuda()
     stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1), **FAST)
     reference = nn.Linear(4, 4).cuda()
     reference.load_state_dict(model.state_dict())
     portable = instep.Stepper(reference, torch.optim.SGD(reference.parameters(), lr=0.1))
-    with pytest.warns(InstepWarning, match="no further ones"):
-        for rows in range(1, 12):
+    with pytest.warns(InstepWarning, match="no further kinds"):
+        for rows in range(1, captured.SHAPES + 3):
             x = torch.randn(rows * 6, 4, device="cuda")
             stepper.step(x, lambda piece: model(piece).square().mean(), split=rows)
             portable.step(x, lambda piece: reference(piece).square().mean(), split=rows)
@@ -238,6 +240,7 @@ def test_what_fails_only_side_by_side_runs_in_order() -> None:
     assert first == pytest.approx(model(x).square().mean().item(), rel=1e-5)
 
 
+@pytest.mark.filterwarnings("error::instep.errors.InstepWarning")
 def test_patches_side_by_side() -> None:
     torch.manual_seed(0)
     x = torch.rand(1, 3, 96, 96, device="cuda")
@@ -306,6 +309,23 @@ def test_layers_that_are_frozen_and_thawed_between_windows(options: dict[str, An
     assert relative_error(found[1], found[0]) < 1e-5
 
 
+def test_nothing_is_collected_while_a_graph_is_recorded() -> None:
+    # The memory of a stepper that is gone would be waited for in the middle of a recording.
+    model = perceptron()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1), **FAST)
+    seen = []
+
+    def loss(piece: Tensor) -> Tensor:
+        seen.append((torch.cuda.is_current_stream_capturing(), gc.isenabled()))
+        return model(piece).square().mean()
+
+    for _ in range(3):
+        stepper.step(torch.randn(32, 24).cuda(), loss, split=4)
+    assert set(seen) == {(False, True), (True, False)}
+    assert gc.isenabled()
+
+
+@pytest.mark.filterwarnings("error::instep.errors.InstepWarning")
 def test_first_products_are_those_of_zeros_and_sums() -> None:
     for pieces in (3, 8, 9):
         expected, losses = gradients_of({"fused": True}, pieces, fuse=True)

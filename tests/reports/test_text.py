@@ -28,8 +28,9 @@ def test_without_a_fix_there_is_a_hint():
     source = source_of({"train.py": LOOP})
     hint = "  = to do: Clear once per update.\n  = more: instep explain missing-zero-grad\n"
     assert hint in render([plain()], source, Options())
-    info = plain(severity=Severity.INFO)
-    assert "more:" not in render([info], source, Options())
+    assert hint in render([plain(severity=Severity.INFO)], source, Options())
+    told = plain(advice="Clear it.")
+    assert "  = to do: Clear it.\n  = more: " in render([told], source, Options())
     assert "more:" not in render([finding()], source, Options())
 
 

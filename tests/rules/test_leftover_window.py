@@ -84,6 +84,7 @@ def test_a_short_window_that_is_divided_like_a_full_one(is_inside):
     assert finding.severity is Severity.WARNING
     assert finding.place.line == LINES["backward"]
     assert "with 2 micro-batches instead of 4, its update of `sgd` is 2/4" in finding.message
+    assert finding.advice.startswith("Divide by the number of micro-batches")  # it does step
 
 
 def rightly_divided(events, *, every=4, batches=14):

@@ -44,6 +44,16 @@ def test_back_in_train_mode():
     assert judged(rule, *BOTH, optimizer("decoder"), *modes, *loop()).keys() == {10}
 
 
+def test_a_model_is_told_at_the_first_loss_that_comes_from_it():
+    second = backward(12, models=("encoder", "decoder"))
+    events = [*BOTH, optimizer("decoder"), *loop(), second, step(), *loop(), second, step()]
+    assert judged(rule, *events).keys() == {10}
+    other = [model("third"), backward(12, models=("encoder", "decoder", "third")), step()]
+    found = judged(rule, *BOTH, optimizer("decoder"), *loop(), *other)
+    assert found.keys() == {10, 12}
+    assert found[12][1].startswith("`third` is held by no optimizer")
+
+
 COPIED = [model("base"), model("copy"), optimizer("base"), *loop("copy", optimizers=())]
 
 

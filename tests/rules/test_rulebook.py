@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +70,10 @@ class TestEveryRule:
 
     def test_has_a_severity(self, rule):
         assert isinstance(rule.SEVERITY, Severity)
+        text = Path(rule.__file__).read_text(encoding="utf-8")
+        used = [Severity[name] for name in re.findall(r"Severity\.([A-Z]+)", text)]
+        assert getattr(rule, "MILDEST", rule.SEVERITY) is min(used)
+        assert rule.SEVERITY is max(used)
 
     def test_has_examples_that_parse(self, rule):
         ast.parse(rule.BAD)

@@ -49,10 +49,10 @@ def test_behind_the_gate_of_the_step():
     )
 
 
-def test_a_made_up_number_is_not_said():
+def test_a_number_that_is_not_written_is_an_example():
     message = judged(rule, *gated(8, 3, literal=False))[50][1]
-    assert "is stepped at every micro-batch of `optimizer`" in message
-    assert "runs as many times too fast" in message
+    assert message.startswith("with 3 micro-batches in a window, ")
+    assert "runs 3 times too fast" in message
 
 
 def test_in_the_loop_over_the_micro_batches():

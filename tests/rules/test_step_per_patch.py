@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from instep.rules import Severity
@@ -54,6 +56,10 @@ SILENT = {
     ],
     "managed": [MANAGED, *pieces(each=EACH)[1:]],
     "opaque": [*pieces(each=EACH), opaque("sgd")],
+    "mini-batches of what is gone through again": [
+        replace(event, facts={**event.facts, "again": True}) if event.kind == "created" else event
+        for event in pieces(each=EACH)
+    ],
     "pieces that nothing steps in": [JOB, drawn(0, "piece", of="loader"), drawn(1), *EACH, *EACH],
 }
 

@@ -1,7 +1,7 @@
 import pytest
 
 from instep.check.rewriting import apply
-from instep.rules.window_mends import close_last_window, count_from_one, window_size
+from instep.rules.window_mends import close_last_window, count_from_one, window_sizes
 from tests.rules.mends import Text
 
 
@@ -180,15 +180,31 @@ def test_gates_that_count_right_stay(test):
     assert first(GATED.format(loader="loader", n="n", test=test), count_from_one) is None
 
 
+HELPED = """\
+def update():
+    if (i + 1) % {n} == 0:
+        optimizer.step()
+for epoch in range(epochs):
+    for i, x in enumerate(loader):
+        loss = f(x)
+        loss.backward()
+        {call}
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "size"),
     [
         ("for b in r:\n  for m in range(k):\n    loss.backward()\n  optimizer.step()\n", "k"),
         (GATED.format(loader="l", n=1, test="(i + 1) % args.n == 0"), "args.n"),
         (GATED.format(loader="l", n=1, test="ready"), None),
+        (HELPED.format(call="update()", n="n"), "n"),
+        (HELPED.format(call="update()", n="m"), "m"),
+        (HELPED.format(call="update(m)", n="n").replace("update():", "update(n):"), None),
+        (HELPED.format(call="apply(update)", n="n"), None),
     ],
 )
 def test_the_size_of_a_window(text, size):
     shown = Text(text)
     backward, step = shown.statement("loss.backward()"), shown.statement("optimizer.step()")
-    assert window_size(shown.source, backward, step) == size
+    assert next(window_sizes(shown.source, backward, step), None) == size

@@ -462,8 +462,10 @@ def test_a_size_that_the_model_refuses_is_told_with_its_stride():
     for options in ({}, {"approximate": True}):
         with pytest.raises(
             SplitError, match=r"201 pixels \(axis 0\) are no multiple of the stride 4"
-        ):
+        ) as caught:
             instep.Patches(32, **options).plan(torch.randn(1, 3, 201, 100), [model])
+        assert "to 204 pixels along axis 0, or crop them to 200." in caught.value.fix
+        assert "at 257 pixels, with the same rest, it says" in caught.value.why
 
 
 def test_an_empty_batch_updates_nothing():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.check.outcome import Outcome
 from instep.check.problems import Diagnostic
-from instep.check.sources import read_units
+from instep.check.sources import read_units, units_from_bytes
 from instep.check.suppressions import UNUSED_CODE, suppress
 from instep.trace.plain import replace
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from instep.check.options import Settings
+    from instep.check.units import Unit
     from instep.rules.finding import Finding
 
     Found = dict[str, list[Finding]]
@@ -67,7 +68,7 @@ def _joined(own: Outcome, file: str, findings: Sequence[Finding], settings: Sett
             new.setdefault(_key(finding), _named(finding, own.path))
     if not new:
         return own
-    units = read_units(file, shown=own.path)
+    units = _units(own, file)
     if isinstance(units, Diagnostic) or len(units) != 1:
         return own  # it has changed just now
     heard = suppress(units[0], tuple(new.values()), settings.rules, checked=codes)
@@ -76,6 +77,12 @@ def _joined(own: Outcome, file: str, findings: Sequence[Finding], settings: Sett
         kept = [f for f in own.findings if f.code != UNUSED_CODE or (f.place, f.message) in unused]
         own = replace(own, findings=tuple(kept), silenced=(*own.silenced, *heard.silenced))
     return replace(own, findings=tuple(sorted((*own.findings, *heard.kept), key=_position)))
+
+
+def _units(own: Outcome, file: str) -> list[Unit] | Diagnostic:
+    if own.after is None:
+        return read_units(file, shown=own.path)
+    return units_from_bytes(own.after, own.path)
 
 
 def _named(finding: Finding, path: str) -> Finding:

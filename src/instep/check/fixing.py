@@ -218,9 +218,7 @@ def _join(
             return None
         for fix in _candidates(found, _source(proof.unit, proof.judgement)):
             joined = _try(proof.unit, fix, texts)
-            if joined and _count(found.code, joined.judgement) < _count(
-                found.code, proof.judgement
-            ):
+            if joined and _is_mended(found.code, proof.judgement, joined.judgement):
                 break
         else:
             return None
@@ -245,8 +243,16 @@ def _counted(judgement: Judgement) -> Counter[str]:
 
 
 def _is_better(code: str, before: Judgement, after: Judgement, *, by: int = 1) -> bool:
-    less = _count(code, before) - _count(code, after) >= by
+    less = _is_mended(code, before, after, by=by)
     blind = Counter(u.reason for u in after.unjudged) - Counter(u.reason for u in before.unjudged)
     # Paths may become fewer, since a branch may go; but something must still be seen.
     seen = bool(after.loops) >= bool(before.loops) and not blind
     return less and seen and not _more(before, after)
+
+
+def _is_mended(code: str, before: Judgement, after: Judgement, *, by: int = 1) -> bool:
+    """Say whether a rule finds less, and by more than having become blind to it."""
+    if _count(code, before) - _count(code, after) < by:
+        return False
+    is_mended = getattr(rule(code), "is_mended", None)
+    return is_mended is None or bool(is_mended(before.views, after.views))

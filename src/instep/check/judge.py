@@ -52,6 +52,8 @@ class Judgement:
     """Mistakes in files that this one imports, which show only together with it."""
     followed: frozenset[str] = frozenset()
     """Other files that the judgement rests on; some of them need not exist."""
+    views: tuple[View, ...] = field(default=(), repr=False)
+    """What the rules were shown, path by path."""
 
 
 def judge(
@@ -71,8 +73,9 @@ def judge(
     elsewhere: dict[tuple[str, Place], Finding] = {}
     told: dict[tuple[str, Place], Path] = {}  # the path that showed each
     again: set[tuple[str, Place]] = set()
-    for path in run.paths:
-        for finding in judge_all(View(path.trace), codes):
+    views = tuple(View(path.trace) for path in run.paths)
+    for path, view in zip(run.paths, views, strict=True):
+        for finding in judge_all(view, codes):
             if path.forced and finding.code in _OF_EVERY_PATH:
                 continue
             key = (finding.code, finding.place)
@@ -101,6 +104,7 @@ def judge(
         again=frozenset(again),
         elsewhere=tuple(elsewhere.values()),
         followed=frozenset(project.asked),
+        views=views,
     )
 
 

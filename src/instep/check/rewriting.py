@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 from instep.check.problems import Diagnostic
@@ -60,6 +59,8 @@ def changes(old: str, new: str) -> tuple[Edit, ...]:
     >>> changes("a\nb\nc\n", "a\nB\nc\n")
     (Edit(line=2, column=0, end_line=3, end_column=0, text='B\n'),)
     """
+    from difflib import SequenceMatcher  # noqa: PLC0415  # slow to load, and rarely needed
+
     before, after = old.split("\n"), new.split("\n")
     edits = []
     for kind, a, b, c, d in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():

@@ -113,11 +113,14 @@ def _up_to_date(run: Run, outcome: Outcome, outcomes: Sequence[Outcome]) -> Outc
     """Judge a file again if one in which it found something has been mended since."""
     if not outcome.elsewhere or not run.settings.fixes:
         return outcome
-    mended = {_absolute(each.path) for each in outcomes if each.after is not None}
-    if mended.isdisjoint(by_file([outcome])):
+    mended = {_absolute(each.path): each.after for each in outcomes if each.after is not None}
+    if mended.keys().isdisjoint(by_file([outcome])):
         return outcome
-    worker = _Worker(replace(run.settings, fixes=False), None, run.load())
-    again = worker(Task(outcome.path, 0, outcome.path in run.named))
+    settings, tools = replace(run.settings, fixes=False), run.load()
+    if tools.judge_with is not None:  # nothing is written where only a diff is shown
+        tools = replace(tools, judge=tools.judge_with(mended))
+    worker = _Worker(settings, None, tools)
+    again = worker(Task(outcome.path, 0, outcome.path in run.named), outcome.after)
     return replace(outcome, elsewhere=again.elsewhere)
 
 
@@ -191,9 +194,9 @@ class _Worker:
             return known
         return Task(path, len(data), named)
 
-    def __call__(self, task: Task) -> Outcome:
-        """Check one file, and remember what came of it."""
-        data = _read(task.path)
+    def __call__(self, task: Task, given: bytes | None = None) -> Outcome:
+        """Check one file, as it is if its content is not given, and remember what came of it."""
+        data = _read(task.path) if given is None else given
         if isinstance(data, Diagnostic):
             return Outcome(task.path, diagnostic=data)
         outcome = check_bytes(

@@ -65,6 +65,7 @@ def _finding(found: Finding) -> dict[str, Any]:
         "place": _place(found.place),
         "message": found.message,
         "related": [[_place(each.place), each.label] for each in found.related],
+        "advice": found.advice,
         "condition": found.condition,
         "fix": fix and [fix.title, [_edit(edit) for edit in fix.edits], fix.is_safe],
     }
@@ -83,6 +84,7 @@ def _finding_of(entry: dict[str, Any]) -> Finding:
         Place(*entry["place"]),
         entry["message"],
         related=tuple(Related(Place(*place), label) for place, label in entry["related"]),
+        advice=entry["advice"],
         condition=entry["condition"],
         fix=fix and Fix(fix[0], tuple(Edit(*edit) for edit in fix[1]), fix[2]),
     )

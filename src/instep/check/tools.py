@@ -32,6 +32,8 @@ class Tools:
     """By all rules: a fix must not make worse what was not asked for, either."""
     with_fixes: Callable[[Unit, Judgement, Sequence[Finding], Judge], tuple[Finding, ...]]
     mend: Callable[[Unit, bool, Judge, Accept], Mended]
+    judge_with: Callable[[Mapping[str, bytes]], Judge] | None = None
+    """A judge for whom some files, by their absolute paths, hold what is not written yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,11 @@ class _Nothing:
 
 def load() -> Tools:
     """Return the real ones, with one project for all files: what they follow is read once."""
-    project = cache(lambda: _judging().Project())
+    return Tools(WORDS, _judge_with({}), _with_fixes, _mend, _judge_with)
+
+
+def _judge_with(texts: Mapping[str, bytes]) -> Judge:
+    project = cache(lambda: _judging().Project(texts))
 
     def judge(unit: Unit) -> Judgement:
         if not wanted(unit.text):
@@ -57,7 +63,7 @@ def load() -> Tools:
         judged: Judgement = _judging().judge(unit, project=project())
         return judged
 
-    return Tools(WORDS, judge, _with_fixes, _mend)
+    return judge
 
 
 def _with_fixes(

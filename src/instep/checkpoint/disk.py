@@ -24,6 +24,7 @@ import contextlib
 import errno
 import os
 import secrets
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -47,12 +48,18 @@ def previous_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.previous")
 
 
+def outgoing_of(path: Path) -> Path:
+    """Return the second name that the checkpoint at `path` has while it is replaced."""
+    return path.with_name(f"{path.name}.outgoing")
+
+
 def require_regular(path: Path) -> None:
     """Refuse devices, pipes and sockets: opening one may wait for ever, renaming one destroys it.
 
     What is not there, and a folder, is for others to judge.
     """
-    if path.is_file() or path.is_dir() or not path.exists():
+    found = _found_at(path)
+    if found is None or stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode):
         return
     raise CheckpointError(
         f"{path} is no file: it is a device, a pipe or a socket.",
@@ -64,7 +71,48 @@ def require_regular(path: Path) -> None:
 
 
 def require_ours(path: Path) -> None:
-    """Refuse to put a checkpoint in the place of something else; what is damaged may go."""
+    """Refuse to put a checkpoint in the place of something else; what is damaged may go.
+
+    The same for the names beside it that a write uses: nothing was made by then.
+    """
+    _require_checkpoint(path)
+    for beside in (previous_of(path), outgoing_of(path)):
+        _require_no_folder(beside)
+        _require_checkpoint(beside)
+    lock = locks.lock_of(path)
+    _require_no_folder(lock)
+    require_regular(lock)
+    found = _found_at(lock)
+    if found is not None and found.st_size:
+        why = "it holds something, and a lock is empty"
+        raise _taken(lock, "is no lock of instep", why) from FileExistsError(errno.EEXIST, why)
+
+
+def _found_at(path: Path) -> os.stat_result | None:
+    """Look once: other writers make and remove what is beside a checkpoint."""
+    try:
+        return path.stat()
+    except OSError:
+        return None  # nothing is there, or nobody may look; that is seen when it is written
+
+
+def _require_no_folder(path: Path) -> None:
+    found = _found_at(path)
+    if found is not None and stat.S_ISDIR(found.st_mode):
+        why = "a save uses this name for a file beside the checkpoint"
+        raise _taken(path, "is a folder", why) from FileExistsError(errno.EEXIST, why)
+
+
+def _taken(path: Path, what: str, why: str) -> CheckpointError:
+    return CheckpointError(
+        f"{path} {what}, and is not overwritten.",
+        why=f"{why}. Nothing was changed.",
+        fix="save to another path, or move it away.",
+        more="checkpoint",
+    )
+
+
+def _require_checkpoint(path: Path) -> None:
     require_regular(path)
     with explained(path):
         try:
@@ -76,12 +124,9 @@ def require_ours(path: Path) -> None:
             if error.kind not in ("foreign", "newer"):
                 return
             what = "is no checkpoint" if error.kind == "foreign" else "is one of a newer instep"
-            raise CheckpointError(
-                f"{path} {what}, and is not overwritten.",
-                why=f"{error.details}. Nothing was changed.",
-                fix="save to another path, or move it away.",
-                more="checkpoint",
-            ) from FileExistsError(errno.EEXIST, error.details)
+            raise _taken(path, what, error.details) from FileExistsError(
+                errno.EEXIST, error.details
+            )
 
 
 def write_whole(path: Path, write: Callable[[Sealing], None], *, updates: int) -> None:
@@ -116,7 +161,7 @@ def _opened(temporary: Path, path: Path) -> BinaryIO:
 
 
 def _put_in_place(new: Path, path: Path) -> None:
-    outgoing, previous = path.with_name(f"{path.name}.outgoing"), previous_of(path)
+    outgoing, previous = outgoing_of(path), previous_of(path)
     outgoing.unlink(missing_ok=True)
     # What is damaged already must not replace a whole one.
     if has_head(path):

@@ -66,6 +66,11 @@ class _Places:
 _places = _Places()
 
 
+def lock_of(path: Path) -> Path:
+    """Return the name of the lock between processes that write at a path."""
+    return path.with_name(f"{path.name}.lock")
+
+
 @contextlib.contextmanager
 def one_thread(path: Path) -> Iterator[None]:
     """Let one thread of this process at a time write at this path."""
@@ -82,7 +87,7 @@ def one_process(path: Path) -> Iterator[None]:
         if place.depth:
             yield
             return
-        name = path.with_name(f"{path.name}.lock")
+        name = lock_of(path)
         descriptor = _acquire(name, path)
         place.depth += 1
         try:

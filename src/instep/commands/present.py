@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from instep.check.run import Stdin
     from instep.rules import Finding
 
+_COLUMNS = 100  # of what is no terminal
+
 
 @dataclass(frozen=True)
 class Result:
@@ -90,14 +92,23 @@ def say(stream: TextIO, text: str) -> None:
     stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
+def _width() -> int:
+    """Return the columns of the terminal, as `shutil` says them, which is slow to load."""
+    said = os.environ.get("COLUMNS", "")
+    if said.isdecimal() and int(said):
+        return int(said)
+    try:
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns or _COLUMNS  # type: ignore[union-attr]
+    except (AttributeError, ValueError, OSError):  # closed, or no terminal
+        return _COLUMNS
+
+
 def _text(result: Result, options: argparse.Namespace, *, colour: bool) -> str:
     blocks = []
     if options.statistics:
         blocks.append(_statistics(result))
     elif result.findings:
-        import shutil  # noqa: PLC0415  # slow to load
-
-        made = Options(colour=colour, width=shutil.get_terminal_size((100, 24)).columns)
+        made = Options(colour=colour, width=_width())
         blocks.append(render("text", result.findings, result.quotes, made))
     blocks += [_lines([printable(each)]) for each in result.diagnostics]
     if options.verbose:

@@ -7,6 +7,8 @@ between two windows, after a step in function style.
 from __future__ import annotations
 
 import errno
+import hashlib
+import io
 import signal
 import sys
 import threading
@@ -15,9 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from instep.checkpoint import disk
+import torch
+
+from instep.checkpoint import disk, files
 from instep.checkpoint.envelope import EnvelopeError
 from instep.engine import saving, state
+from instep.engine.ranks import errands
 from instep.engine.signals import Signals
 from instep.errors import CheckpointError, SetupError
 
@@ -90,6 +95,7 @@ class Autosave:
         """The checkpoint that this run goes on from; None if it begins anew."""
         if self.resumed is not None:
             extra.update(self.resumed.extra or {})
+        self._loaded_as = self._place()
         self._saved_at = (loop.index, time.monotonic())
         if self.resumed is None:
             # What cannot be saved is found out now, and not an hour later; and a run that is killed
@@ -136,11 +142,32 @@ class Autosave:
     ) -> None:
         try:
             if kind is None and self._core.autosave is self:
-                self.save()
+                if not self._is_as_loaded():
+                    self.save()
                 # One that came after the last loop has waited for this.
                 self._signals.pass_on()
         finally:
             self.stop()
+
+    def _place(self) -> tuple[object, ...]:
+        """Return what differs once anything was done since a checkpoint was loaded."""
+        loop = self._loop
+        return loop.index, loop.epoch, loop.is_epoch_over, loop.pending, _digest(self.extra)
+
+    def _is_as_loaded(self) -> bool:
+        """Whether the checkpoint that was loaded says all there is to say.
+
+        To write it again would put a copy of it in the place of the one before. Several ranks would
+        have to agree, as their extras may differ: they save.
+        """
+        return (
+            self.resumed is not None
+            and not self.resumed.is_previous
+            and self._core.together is None
+            and self.path.exists()
+            and self._loaded_as[-1] is not None
+            and self._place() == self._loaded_as
+        )
 
     # -- what the loops call -------------------------------------------------------------------
 
@@ -225,10 +252,12 @@ class Autosave:
         )
 
     def _resume(self) -> Loaded | None:
+        how = "" if self._wait else "wait=False"
+        saving.require_all(self._stepper, self._loop, errands.AUTOSAVE, self._given, how=how)
         if not saving.is_there(self._stepper, self._loop, self.path):
             return None
         try:
-            return self._stepper.load(self.path)
+            return self._stepper.load(self._given)
         except CheckpointError as error:
             cause = error.__cause__
             is_missing = isinstance(cause, OSError) and cause.errno == errno.ENOENT
@@ -240,7 +269,7 @@ class Autosave:
             if not saving.is_there(self._stepper, self._loop, self.path, previous=True):
                 raise
             said = error
-        loaded = self._stepper.load(self.path, previous=True)
+        loaded = self._stepper.load(self._given, previous=True)
         self._core.warn(
             f"{said.what.removesuffix('.')}: this run goes on from the checkpoint before it, after "
             f"{loaded.updates} updates.",
@@ -249,6 +278,18 @@ class Autosave:
             more="autosave",
         )
         return loaded
+
+
+def _digest(extra: dict[str, Any]) -> str | None:
+    """Return a fingerprint, so that a change is known without a copy; None if there is none."""
+    try:
+        files.require_plain(extra, "extra")
+    except CheckpointError:
+        # Saving tells of it.
+        return None
+    written = io.BytesIO()
+    torch.save(extra, written)
+    return hashlib.sha256(written.getbuffer()).hexdigest()
 
 
 def _foreign(error: CheckpointError) -> CheckpointError:

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from instep.engine.feed import END
+from instep.engine.passed import passed_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,6 +20,8 @@ def batches(loop: Loop, loader: Iterable[Any], *, resume: ResumeBy) -> Iterator[
     together = loop.core.together
     guard = nullcontext if together is None else together.guard
     loop.require_no_window()
+    if together is not None:
+        together.streams.begin(passed_of(loader))
     # The steps of other ranks would wait for the one that this batch was for.
     with guard():
         resumed = loop.begin({})

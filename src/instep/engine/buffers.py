@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from instep.engine import gradients as grads
 from instep.errors import WindowError
+from instep.fast.slots import Account
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,6 +32,8 @@ class Buffers:
     def __init__(self, optimizers: Sequence[Optimizer], accumulate_in: torch.dtype | None) -> None:
         self.members: list[Tensor] = []
         self.active: str | None = None
+        self.account = Account()
+        """Says, while one of our backwards runs, that fused layers may add to our slots."""
         self._optimizers = optimizers
         self._accumulate_in = accumulate_in
         self._parked: dict[str, Gradients] = {}
@@ -229,10 +232,11 @@ def refuse_strays(members: Sequence[Tensor], when: str = "when a window opened")
     if any(grads.to_host([s.count_nonzero() for s in grads.dense_values(strays)])):
         raise WindowError(
             f"{len(strays)} gradients that are not its own were there {when}.",
-            why="something outside the window called backward: another loop, another stepper whose "
-            "loss reaches these parameters, or losses from before they were in the optimizer.",
-            fix="call zero_grad() before the loop; for several optimizers in one graph, pass them "
-            "to one Stepper.",
+            why="something other than window.backward() called backward: a loss.backward() left in "
+            "the loop, another loop before it, another stepper whose loss reaches these "
+            "parameters, or losses from before they were in the optimizer.",
+            fix="remove loss.backward() from the loop; after another loop, call zero_grad(). For "
+            "several optimizers in one graph, pass them to one Stepper.",
             more="stray-gradients",
         )
     grads.clear(holders)

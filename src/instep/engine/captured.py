@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import warnings
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -24,8 +23,16 @@ from instep.engine.identities import name_of
 from instep.engine.recordings import Recording, Series
 from instep.engine.sources import RowsOf, source_of
 from instep.engine.surroundings import Surroundings
-from instep.engine.tape import LONGEST, Tape, Unrecordable, Work, recover, uncached
-from instep.errors import InstepWarning, four_lines
+from instep.engine.tape import (
+    LONGEST,
+    Tape,
+    Unrecordable,
+    Work,
+    recover,
+    uncached,
+    without_collection,
+)
+from instep.errors import four_lines, warn
 from instep.fast.deferral import Stash, Survey, steps_for
 from instep.fast.operators import Firsts, keeping
 
@@ -41,15 +48,18 @@ if TYPE_CHECKING:
 
 WARM_UP = 3
 """Pieces of a shape that run as usual before one is recorded."""
-SHAPES = 8
-"""Shapes that are recorded; further ones run as usual."""
+SHAPES = 32
+"""Kinds of pieces that are recorded; further ones run as usual. Patches of a volume are of 27:
+inside, and at every border, edge and corner."""
+FUNCTIONS = 8
+"""Functions that are: one that closes over something new is another one."""
 
 MOST_WARM = 64
 """Kinds of pieces that have run once or twice, and may come again."""
 
 UNRECORDABLE = "this loss function cannot be recorded."
 IN_ORDER = "micro-steps run one after the other."
-MANY = f"{SHAPES} kinds of micro-batches are recorded, and no further ones."
+MANY = "no further kinds of micro-batches are recorded."
 FIXES = {
     UNRECORDABLE: "leave out what reads the device (.item(), int(tensor), if tensor, prints), or "
     "capture=True.",
@@ -81,6 +91,7 @@ class Captures:
         self.aside = self._tape.aside
         self._known: dict[Hashable, Series | None] = {}
         """What was recorded; None for what cannot be."""
+        self._functions: set[Hashable] = set()
         self._warm: dict[Hashable, _Warm] = {}
         # Identities are of living objects only.
         self._held: list[object] = []
@@ -131,11 +142,12 @@ class Captures:
                 lane.choose_reference(LOSS, source.items(given))
             key = source.key(given)
             known = self._known.get(key)
-            is_new = known is None and key is not None and self._has_room(key)
+            is_new = known is None and key is not None and self._has_room(key, identity)
             if is_new and (warm := self._warm.get(key)) and warm.count >= WARM_UP:
                 known = self._known[key] = self._series(
                     key, source, given, lane, loss_fn, pieces=pieces
                 )
+                self._functions.add(identity)
                 is_new = False
             if known is not None and self._tape.used + known.most <= LONGEST:
                 if known not in self._begun:
@@ -158,16 +170,18 @@ class Captures:
             series.finish()
         lane.buffers.seal()
 
-    def _has_room(self, key: Hashable) -> bool:
+    def _has_room(self, key: Hashable, identity: Hashable) -> bool:
         """Whether one more may be recorded; what runs as usual because of that is said once."""
         if key in self._known:
             return False
-        if len(self._known) < SHAPES:
+        functions = len(self._functions | {identity})
+        if len(self._known) < SHAPES and functions <= FUNCTIONS:
             return True
         self._tell(
             MANY,
-            "each takes memory, and a loss function that closes over something new in "
-            "every step is another one each time. What is not recorded runs as usual.",
+            f"{len(self._known)} are, of {len(self._functions)} functions. Each takes memory, and "
+            "a loss function that closes over something new in every step is another one each "
+            "time. What is not recorded runs as usual.",
         )
         return False
 
@@ -219,7 +233,8 @@ class Captures:
         width = width_for(self._width, stash.steps, pieces)
         if width > 1 and not self._may_be_abreast(warm, lane):
             width = 1
-        return self._recorded(Work(source, given, lane, loss_fn, stash), width)
+        with without_collection():
+            return self._recorded(Work(source, given, lane, loss_fn, stash), width)
 
     def _recorded(self, work: Work, width: int) -> Series | None:
         """Record what fits: singles for any number of pieces, and wide ones if they are wanted."""
@@ -295,7 +310,7 @@ class Captures:
             text = four_lines(
                 f"capture: {what}", why=f"{why} (Said once.)", fix=FIXES[what], more="fast"
             )
-            warnings.warn(text, InstepWarning, stacklevel=5)
+            warn(text)
 
 
 class Line:

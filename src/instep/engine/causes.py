@@ -119,15 +119,17 @@ def cause_in_loss(
     the weights say what the loss counts. Two uneven pieces first: few unknowns, many equations.
     """
     samples = Micro.samples(batch) or 0
-    tries: list[Plan] = []
+    tries: list[tuple[str, Plan]] = []
     if samples > 1:
         size = max(1, min(math.ceil(samples * 0.6), samples - 1))
-        tries.append(Micro(size).plan(batch))
+        named = f"was cut for this try into pieces of {size} and {samples - size} samples"
+        tries.append((named, Micro(size).plan(batch)))
     given = plan_of(batch, split, models)
     if 1 < len(given) <= MOST_PIECES:
-        tries.append(given)
+        tries.append((f"is cut into {len(given)} pieces by the split", given))
     whole = _gradients(form.loss_fn(batch), samples, parameters)
-    for plan in tries:
+    for named, plan in tries:
+        plan.try_on(form.loss_fn)
         parts = []
         for piece in plan:
             with piece.around():
@@ -135,7 +137,7 @@ def cause_in_loss(
             parts.append(_gradients(result, piece.items, parameters))
         for term, (target, _) in whole.items():
             found = [part[term] for part in parts if term in part]
-            cause = _judge(term if len(whole) > 1 else None, target, found)
+            cause = _judge(term if len(whole) > 1 else None, target, found, named)
             if cause is not None:
                 return cause
     return UNKNOWN
@@ -163,8 +165,13 @@ def _gradients(result: Any, samples: int | None, parameters: Sequence[Tensor]) -
     return found
 
 
-def _judge(term: str | None, target: Sequence[Tensor], parts: Sequence[_Pull]) -> Cause | None:
-    """Return what is wrong with one term; None if its items are right, or nothing can be said."""
+def _judge(
+    term: str | None, target: Sequence[Tensor], parts: Sequence[_Pull], named: str
+) -> Cause | None:
+    """Return what is wrong with one term; None if its items are right, or nothing can be said.
+
+    named: how the parts were cut, for the message.
+    """
     equations = sum(each.numel() for each in target)
     everything = [*target, *(each for part, _ in parts for each in part)]
     if len(parts) < 2 or equations < len(parts) + 2 or not all(map(_is_finite, everything)):
@@ -178,7 +185,7 @@ def _judge(term: str | None, target: Sequence[Tensor], parts: Sequence[_Pull]) -
     if _near(weights, [1.0] * len(parts)):
         return SUM
     is_mean = abs(sum(weights) - 1) < 1e-5 and min(weights) > -1e-5
-    return _miscounted(term, weights, declared) if is_mean else COUPLED
+    return _miscounted(term, weights, declared, named) if is_mean else COUPLED
 
 
 def _weights(target: Sequence[Tensor], parts: Sequence[Sequence[Tensor]]) -> list[float] | None:
@@ -201,11 +208,14 @@ def _is_finite(tensor: Tensor) -> bool:
     return bool(torch.isfinite(tensor).all())
 
 
-def _miscounted(term: str | None, weights: Sequence[float], declared: Sequence[float]) -> Cause:
+def _miscounted(
+    term: str | None, weights: Sequence[float], declared: Sequence[float], named: str
+) -> Cause:
+    what = f"term {term!r}" if term else "the loss"
     return Cause(
         "items",
-        f"items is no count of what {f'term {term!r}' if term else 'the loss'} averages: in the "
-        f"whole batch its pieces weigh {_shares(weights)}, by their items {_shares(declared)}.",
+        f"items is no count of what {what} averages: the batch {named}, "
+        f"these weigh {_shares(weights)} in its loss, and {_shares(declared)} by their items.",
         "return (loss, items) with what the mean divides by: items=(targets != -100).sum(), "
         "mask.sum(), or a sum of weights.",
         "items",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -11,7 +10,7 @@ from instep.engine.close import close
 from instep.engine.fused_close import Pending, close_fused
 from instep.engine.memory import reason_of
 from instep.engine.transaction import Kept
-from instep.errors import InstepWarning, WindowError, four_lines
+from instep.errors import WindowError, four_lines, warn
 from instep.splits.sizes import Sizes
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ class Core:
                         self.recorder.discarded(lane, reason_of(error))
                     raise
                 if isinstance(launched, Pending):
-                    launched.then = partial(self._follow, lane, scale)
+                    launched.then = partial(self._follow_later, lane, scale, _rates(lane))
                     lane.pending = launched
                     updates.append(cast("Update", launched))
                     # Some things need the outcome now: the next loss scale, a trace, an error.
@@ -124,6 +123,17 @@ class Core:
             self._schedule(lane)
         if self.recorder is not None:
             self.recorder.scheduled(lane, update)
+
+    def _follow_later(
+        self, lane: Lane, scale: float, rates: list[tuple[Any, Any]], update: Update
+    ) -> None:
+        """Do so as if it were still the close: what was set by hand since then came after it."""
+        by_hand = [(group, group["lr"]) for group, rate in rates if group["lr"] is not rate]
+        for group, rate in rates:
+            group["lr"] = rate
+        self._follow(lane, scale, update)
+        for group, rate in by_hand:
+            group["lr"] = rate
 
     def settle(self) -> None:
         """Choose the next loss scale for all that closed, and take open windows along."""
@@ -193,7 +203,7 @@ class Core:
         if what not in self._warned:
             self._warned.add(what)
             text = four_lines(what, why=f"{why} (Said once.)", fix=fix, more=more)
-            warnings.warn(text, InstepWarning, stacklevel=2)
+            warn(text)
 
     def discard(self, lanes: Iterable[Lane], reason: str) -> None:
         """End open windows without an update."""
@@ -202,3 +212,9 @@ class Core:
                 lane.end()
                 if self.recorder is not None:
                     self.recorder.discarded(lane, reason)
+
+
+def _rates(lane: Lane) -> list[tuple[Any, Any]]:
+    """Return the parameter groups of a lane, each with the rate that it has."""
+    groups = (group for optimizer in lane.optimizers for group in optimizer.param_groups)
+    return [(group, group["lr"]) for group in groups]

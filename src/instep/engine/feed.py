@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import torch
 
 from instep.engine import rng
+from instep.engine.passed import passed_of
 from instep.errors import SetupError, StateError, said_of
 
 if TYPE_CHECKING:
@@ -89,7 +90,13 @@ class Feed:
         self._epoch_random = rng.full_state() if position is None else position.epoch_random
         self._generators = self.generators_now()
         self._is_reused = has_live_workers(loader)
+        passed = passed_of(loader)
+        if passed is not None:
+            passed.begin()
         if position is not None and position.is_reused != self._is_reused:
+            if passed is not None:
+                # Its workers begin twice, and when they begin first nobody knows.
+                passed.rest()
             self._match_workers(loader, is_reused=position.is_reused)
         if self._owner is not None and position is not None:
             self._owner.load_state_dict(position.loader)
@@ -179,12 +186,14 @@ class Feed:
         try:
             batch = next(self._batches, END)
             self._is_over, self.failure = batch is END, ""
-        except Exception as error:
+        except BaseException as error:
+            # Other ranks hear of sys.exit() and Ctrl-C, too; here they pass as they are.
             self.failure = said_of(error)
-            # Nothing was drawn: a resumed run tries again, with the same random numbers.
-            rng.restore(_random_of(before))
-            if self.on_failure is not None:
-                self.on_failure()
+            if isinstance(error, Exception):
+                # Nothing was drawn: a resumed run tries again, with the same random numbers.
+                rng.restore(_random_of(before))
+                if self.on_failure is not None:
+                    self.on_failure()
             raise
         return batch
 
@@ -293,7 +302,8 @@ def refuse_a_part(loader: Any, world: int) -> None:
 
 def _units_per_batch(loader: Any, dealer: Any) -> int:
     deals_samples = dealer is not None and dealer is getattr(loader, "sampler", None)
-    return int(loader.batch_size) if deals_samples else 1
+    # Without a size a loader gives its samples one by one.
+    return int(loader.batch_size or 1) if deals_samples else 1
 
 
 def _random_of(mark: Any) -> rng.RandomState:

@@ -8,20 +8,18 @@ of them, so that no change by anybody else goes unseen.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import os
 import weakref
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from instep.engine import gradients as grads
 from instep.engine.buffers import SHARED, Buffers, refuse_touched
+from instep.engine.flattening import refuse_shared_memory, share_memory
 from instep.fast.flat import Flat
-from instep.fast.fuse import lend, places_of, take_back
-from instep.fast.operators import Slot, new_slot
-from instep.fast.rules import rule_of
+from instep.fast.lending import Lending, NoteReached, Reached
+from instep.fast.rules import rule_of_class
+from instep.fast.slots import is_watched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,58 +28,6 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from instep.engine.buffers import Gradients
-    from instep.fast.fuse import Place
-
-
-def _is_flattenable(parameter: Tensor, *, interpreted: bool) -> str | None:
-    if not parameter.dtype.is_floating_point:
-        return f"a parameter is of type {parameter.dtype}"
-    if not (parameter.is_cuda or (interpreted and parameter.is_cpu)):
-        return f"a parameter is on {parameter.device}, and the kernel needs a CUDA device"
-    if not torch.ops.aten.is_non_overlapping_and_dense(parameter):
-        return "a parameter has holes or overlaps in memory"
-    return None
-
-
-def why_not_flat(models: Sequence[torch.nn.Module], optimizers: Sequence[Optimizer]) -> str | None:
-    """Return why these optimizers cannot be updated by the kernel; None if they can."""
-    if importlib.util.find_spec("triton") is None:
-        return "Triton is not installed"
-    # Triton's interpreter runs kernels on the host, to test their arithmetic.
-    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    for optimizer in optimizers:
-        if rule_of(optimizer) is None:
-            return f"the kernel does not know {type(optimizer).__name__} with these options"
-    members = grads.parameters_of(optimizers)
-    found = (_is_flattenable(p, interpreted=interpreted) for p in members)
-    reason = next((one for one in found if one is not None), None)
-    sparse = [
-        name for model in models for name, m in model.named_modules() if getattr(m, "sparse", False)
-    ]
-    return reason if reason or not sparse else f"`{sparse[0]}` has sparse gradients"
-
-
-class _Reached:
-    """The parameters that the backwards of the active term have reached, by id."""
-
-    def __init__(self) -> None:
-        self.ids: set[int] = set()
-
-    def add(self, one: int) -> None:
-        """Note a parameter that a fused layer has added to."""
-        self.ids.add(one)
-
-
-class _Note:
-    """A hook that notes a parameter, and does nothing once those who want to know are gone."""
-
-    def __init__(self, reached: _Reached) -> None:
-        self._held = weakref.ref(reached)
-
-    def __call__(self, parameter: Tensor) -> None:
-        reached = self._held()
-        if reached is not None:
-            reached.ids.add(id(parameter))
 
 
 class FlatBuffers(Buffers):
@@ -90,17 +36,16 @@ class FlatBuffers(Buffers):
     def __init__(self, optimizers: Sequence[Optimizer], accumulate_in: torch.dtype | None) -> None:
         super().__init__(optimizers, accumulate_in)
         self.flats: list[Flat] = []
-        self._ids: list[int] = []
-        self._reached = _Reached()
+        self._ids: list[tuple[int, ...]] = []
+        self._reached = Reached()
         # By id, because tensors compare elementwise; the reference tells a new one with an old id.
         self._hooked: dict[int, weakref.ref[Tensor]] = {}
         # Terms beside the active one: their flat gradients, and what they have reached.
         self._waiting: dict[str, tuple[list[Tensor], set[int]]] = {}
         self._held: list[Tensor] = []
         self._versions: list[int] = []
-        self._places: dict[int, list[Place]] = {}
-        self._slots: dict[int, int] = {}
-        self._narrow_views: dict[int, list[Tensor]] = {}
+        self._lending = Lending(self.account)
+        self._slots = self._lending.slots
         self.layout = 0
         """Counts how often the buffers were laid out anew."""
         self.spared: frozenset[int] = frozenset()
@@ -111,13 +56,16 @@ class FlatBuffers(Buffers):
         """Take possession: every `.grad` a view of zeros, but for those that are to be spared."""
         super().open()
         self._lay_out()
+        self._lending.find()
         self._waiting = {}
         self._reached.ids = set()
         spared, self._to_spare = self._to_spare, frozenset()
         for flat in self.flats:
             self._zero(flat, spared, inside=False)
         self._show([flat.gradients for flat in self.flats])
-        self._lend()
+        if self._lending.lend(self.flats, self._held, self._reached):
+            # What was recorded adds to what was lent then.
+            self.layout += 1
         self.spared = spared
         self.seal()
 
@@ -149,63 +97,36 @@ class FlatBuffers(Buffers):
 
     def fuse(self, models: Sequence[torch.nn.Module]) -> None:
         """Lend the fused layers of these models their copies and gradients, in every window."""
-        self._places = places_of(models)
-        self._slots = {key: new_slot() for key in self._places}
-
-    def _lend(self) -> None:
-        for flat, held in zip(self.flats, self._held, strict=True):
-            wanted = [i for i, p in enumerate(flat.members) if id(p) in self._places]
-            if not wanted or flat.dtype is not torch.float32:
-                continue
-            narrow = self._narrow_of(flat)
-            views = flat.views if held is flat.gradients else flat.cut(held)
-            for index in wanted:
-                key = id(flat.members[index])
-                slot = Slot(views[index], partial(self._reached.add, key))
-                lend(self._places[key], narrow[index], self._slots[key], slot)
-
-    def _take_back(self) -> None:
-        for places in self._places.values():
-            take_back(places)
-
-    def _narrow_of(self, flat: Flat) -> list[Tensor]:
-        known = self._narrow_views.get(id(flat))
-        if known is None:
-            known = self._narrow_views[id(flat)] = flat.keep_narrow()
-        elif flat.was_written:
-            flat.renew_narrow()
-        return known
+        self._lending.models = models
+        self._lending.find()
 
     def _lay_out(self) -> None:
-        ids = [id(p) for p in self.members]
-        if ids == self._ids:
+        plan = [one for optimizer in self._optimizers for one in _kinds_of(optimizer)]
+        ids = [(id(optimizer), *map(id, members)) for optimizer, _, members in plan]
+        moved = ids == self._ids and [flat for flat in self.flats if flat.is_moved()]
+        if moved and share_memory(self.members):
+            refuse_shared_memory()
+        if ids == self._ids and all(flat.is_alike() for flat in moved or ()):
             self._hook()
-            for flat in self.flats:
-                if flat.is_moved():
-                    flat.adopt()
+            for flat in moved or ():
+                flat.adopt()
             return
         self._ids = ids
         self.layout += 1
         self._to_spare = frozenset()
+        self._lending.forget()
         self.flats = []
-        self._narrow_views = {}
-        for optimizer in self._optimizers:
-            rule = rule_of(optimizer)
+        for optimizer, group, members in plan:
+            rule = rule_of_class(optimizer)
             assert rule is not None  # noqa: S101 -- looked at before this class was chosen
-            for group in optimizer.param_groups:
-                kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
-                for parameter in dict.fromkeys(group["params"]):
-                    kinds.setdefault((parameter.dtype, parameter.device), []).append(parameter)
-                for (dtype, _), members in kinds.items():
-                    wide = self._accumulate_in
-                    sums_in = wide if wide is not None and wide.itemsize > dtype.itemsize else dtype
-                    flat = Flat(optimizer, group, members, rule=rule, gradient_type=sums_in)
-                    self.flats.append(flat)
+            dtype, wide = members[0].dtype, self._accumulate_in
+            sums_in = wide if wide is not None and wide.itemsize > dtype.itemsize else dtype
+            self.flats.append(Flat(optimizer, group, members, rule=rule, gradient_type=sums_in))
         self._hook()
 
     def _hook(self) -> None:
         """Note which parameters a backward reaches."""
-        note = _Note(self._reached)
+        note = NoteReached(self._reached)
         for parameter in self.members:
             known = self._hooked.get(id(parameter))
             if parameter.requires_grad and (known is None or known() is not parameter):
@@ -225,9 +146,7 @@ class FlatBuffers(Buffers):
     @property
     def can_part(self) -> bool:
         """Whether a backward may leave its gradients apart: nobody looks at the sums meanwhile."""
-        found = (getattr(p, "_post_accumulate_grad_hooks", None) or {} for p in self.members)
-        hooks = (hook for one in found for hook in one.values())
-        return not self._widened and all(isinstance(hook, _Note) for hook in hooks)
+        return not self._widened and not any(map(is_watched, self.members))
 
     @contextlib.contextmanager
     def apart(self) -> Iterator[list[tuple[Tensor, Tensor]]]:
@@ -269,6 +188,11 @@ class FlatBuffers(Buffers):
         ids = self._reached.ids
         return [p.grad for p in self.members if p.grad is not None and id(p) in ids]
 
+    def narrow(self) -> None:
+        """Get ready for the optimizer's own step: no gradient where no backward has come."""
+        super().narrow()
+        grads.clear(p for p in self.members if id(p) not in self._reached.ids)
+
     def by_term(self) -> dict[str, Gradients]:
         """Return every buffer under the name of its term, None where nothing was reached."""
         found = {self.active or SHARED: self._listed_views(self._held, self._reached.ids)}
@@ -298,7 +222,7 @@ class FlatBuffers(Buffers):
                 (fresh, set()) if fresh is not None else self._waiting.pop(term)
             )
             self._show(flats)
-            self._lend()
+            self._lending.lead(self.flats, self._held, self._reached)
         self.active = term
         self.seal()
 
@@ -379,7 +303,7 @@ class FlatBuffers(Buffers):
     def close(self, *, keep: bool) -> None:
         """Let go: gradients cleared, or kept readable until the next opening if asked for."""
         ids = self._reached.ids
-        self._take_back()
+        self._lending.take_back()
         if keep:
             grads.clear(p for p in self.members if id(p) not in ids)
             self._detach()
@@ -396,3 +320,13 @@ class FlatBuffers(Buffers):
                     parameter.grad = gradient.clone()
                 else:
                     parameter.grad = gradient.to(parameter.dtype)
+
+
+def _kinds_of(optimizer: Optimizer) -> Iterator[tuple[Optimizer, dict[str, Any], list[Tensor]]]:
+    """Yield the parameters of an optimizer that one flat buffer can hold, with their group."""
+    for group in optimizer.param_groups:
+        kinds: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+        for parameter in dict.fromkeys(group["params"]):
+            kinds.setdefault((parameter.dtype, parameter.device), []).append(parameter)
+        for members in kinds.values():
+            yield optimizer, group, members

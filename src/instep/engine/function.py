@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from instep.engine.means import Means
 from instep.errors import LossError
 from instep.splits.micro import Micro
 from instep.splits.patches import Patches
@@ -31,10 +32,13 @@ def run_pieces(
     optimizer: str | None,
 ) -> None:
     """Run every piece of a batch through an open window."""
+    means = Means(window.lanes[0].optimizers[0])
     for piece in plan:
         with piece.around():
             result = loss_fn(piece.value)
         loss, items = read_result(result, piece.items)
+        if loss is result:
+            means.note(loss, items)
         window.backward(loss, items=items, optimizer=optimizer)
 
 
@@ -53,8 +57,10 @@ def read_result(result: Any, samples: int | None) -> tuple[Any, Any]:
             raise LossError(
                 "the loss function returned a loss without its items.",
                 why="nothing else tells what its mean is over: the batch holds no tensor whose "
-                "length could be counted, or targets with different numbers of pixels that count.",
-                fix="return (loss, items), with what this loss divides by.",
+                "length could be counted, or targets with different numbers of pixels that count, "
+                "or labels (255, or below 0) that may be ignored, and no output tells the classes.",
+                fix="return (loss, items), with what this loss divides by. For patches, ignore=255 "
+                "tells which label does not count, and ignore=None that all do.",
                 more="items",
             )
         return result, samples

@@ -17,8 +17,10 @@ from instep.engine import arithmetic
 from instep.engine import gradients as grads
 from instep.engine.close import close, factors_of, one_factor, remember_references, terms_of
 from instep.engine.flat_buffers import FlatBuffers
+from instep.engine.flattening import why_not_now
 from instep.engine.tally import Numbers, read
 from instep.engine.update import Update
+from instep.errors import four_lines, warn
 from instep.fast.flat import MOST_TERMS
 
 if TYPE_CHECKING:
@@ -69,12 +71,18 @@ class Pending:
 def close_fused(lane: Lane, scale: float, *, keep_gradients: bool) -> Update | Pending:
     """Launch the update of a lane whose buffers are flat.
 
-    A window that has nothing to update takes the portable way, which says why.
+    A window that has nothing to update takes the portable way, which says why; so does one whose
+    optimizer has other options or hooks by now, which the kernel does not know.
     """
     buffers = lane.buffers
     assert isinstance(buffers, FlatBuffers)  # noqa: S101 -- the caller looked
     counted = [tally for tally in lane.tallies.values() if _may_have_items(tally)]
     if not counted or not buffers.gradients():
+        return close(lane, scale, keep_gradients=keep_gradients)
+    reason = why_not_now(lane.optimizers)
+    if reason is not None or not all(flat.is_fit for flat in buffers.flats):
+        _say(lane, reason or "the options of a parameter group have changed")
+        buffers.fill_spared()
         return close(lane, scale, keep_gradients=keep_gradients)
     lane.is_closing = True
     try:
@@ -86,6 +94,19 @@ def close_fused(lane: Lane, scale: float, *, keep_gradients: bool) -> Update | P
         raise
     lane.end(keep_gradients=keep_gradients)
     return pending
+
+
+def _say(lane: Lane, reason: str) -> None:
+    if lane.has_said != reason:
+        lane.has_said = reason
+        text = four_lines(
+            f"fused=True has no effect for {lane.name!r} now.",
+            why=f"{reason}. Such windows close the portable way, with the same numbers. (Said "
+            "once.)",
+            fix="take the hook away, or set options before the Stepper is made.",
+            more="fast",
+        )
+        warn(text)
 
 
 def _may_have_items(tally: Tally) -> bool:
@@ -108,6 +129,8 @@ def _launched(lane: Lane, buffers: FlatBuffers, scale: float, *, keep_gradients:
         flat.take_state()
         flat.write_rows(active)
         flat.launch(norm.to(flat.wide), told.to(flat.wide), found)
+    # Nearly always it will have been made: who copies the optimizer meanwhile finds it counted.
+    new = [flat.note_update(active) for flat, active in zip(flats, actives, strict=True)]
     numbers = Numbers(lane.tallies, [norm, told[0]])
     if keep_gradients:
         _normalise(buffers, norm, told)
@@ -124,9 +147,9 @@ def _launched(lane: Lane, buffers: FlatBuffers, scale: float, *, keep_gradients:
             skipped, length = "empty", 0.0
         elif not math.isfinite(length):
             skipped = "non-finite"
-        else:
-            for flat, active in zip(flats, actives, strict=True):
-                flat.note_update(active)
+        if skipped:
+            for flat, active, first in zip(flats, actives, new, strict=True):
+                flat.forget_update(active, first)
         remember_references(lane, terms, micro_batches)
         clip = 1.0 if skipped else arithmetic.clip_factor(length, lane.clip_norm)
         return Update(lane.name, terms, length, clip, micro_batches, skipped)

@@ -7,6 +7,7 @@ share one loss scale, and never touch each other's gradients.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,7 @@ class _Open(threading.local):
 
 
 _OPEN = _Open()
+NOTHING = contextlib.nullcontext()
 
 
 class Lane:
@@ -66,6 +68,8 @@ class Lane:
         self.clip_value: float | None = None
         self.is_open = False
         self.is_closing = False
+        self.is_in_backward = False
+        """Whether gradients are being added now: hooks of it run then."""
         self.micro_batches = 0
         self.is_gathered = False
         """Whether the loss is that of all ranks' samples, and the same on each of them."""
@@ -74,6 +78,8 @@ class Lane:
         kind = FlatBuffers if flat else Buffers
         self.buffers = kind(optimizers, accumulate_in)
         self.pending: Pending | None = None
+        self.has_said = ""
+        """Why its last window was not closed by the kernel, if that was said."""
         """An update that was launched and whose outcome is not known yet."""
         self.tallies: dict[str, Tally] = {}
         self.references: dict[str, float] = {}
@@ -194,11 +200,16 @@ class Lane:
         inputs: Sequence[Tensor] | None,
     ) -> None:
         self.buffers.begin()
+        self.is_in_backward = True
         try:
-            backward(losses, seeds, retain_graph=retain_graph, inputs=inputs)
+            account = self.buffers.account
+            with account.adding(losses[0]) if account.is_lent else NOTHING:
+                backward(losses, seeds, retain_graph=retain_graph, inputs=inputs)
         except BaseException:
             self.buffers.end(added=False)
             raise
+        finally:
+            self.is_in_backward = False
         self.buffers.end(added=True)
 
     def _own_inputs(self, rows: Sequence[Row]) -> list[Tensor]:
@@ -276,14 +287,15 @@ def _refuse_terms() -> None:
 
 
 def _keep_current(optimizer: Optimizer, lane: weakref.ref[Lane]) -> None:
-    """Let a saved state count the last update, too, whose outcome may still be under way."""
+    """Let a state that is saved or loaded come after the last update, which may be under way."""
 
-    def wait(_: Optimizer) -> None:
+    def wait(*_: object) -> None:
         held = lane()
         if held is not None and held.pending is not None:
             held.pending.resolve()
 
     optimizer.register_state_dict_pre_hook(wait)
+    optimizer.register_load_state_dict_pre_hook(wait)
 
 
 def _guard(optimizer: Optimizer, lane: weakref.ref[Lane]) -> None:

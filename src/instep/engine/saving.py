@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -15,13 +14,15 @@ from instep.checkpoint.background import Writing
 from instep.checkpoint.plain import copied
 from instep.checkpoint.talk import Talk
 from instep.engine import state
-from instep.engine.ranks.headers import Kind, Said, agreed, mark, ranks_that, require_agreement
+from instep.engine.ranks import errands
+from instep.engine.ranks.headers import mark
 from instep.engine.spreading import bare, cut, dealt, destinations
-from instep.errors import CheckpointError, StateError, WindowError
+from instep.errors import StateError, WindowError
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from torch import nn
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     PathLike = str | os.PathLike[str]
 
 VERSION = 1
-SAVING = "a checkpoint at "
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,12 @@ def save(
 ) -> Writing:
     """Save everything that a run needs to go on: in one file, or, of several ranks, a folder."""
     place = disk.place_of(path)
+    if state.is_in_backward(loop):
+        # Before the others are asked to come: their backwards may be done, or have no such hook.
+        state.require_resumable(loop)
     if not stepper.ranks.is_alone or place.is_dir():
         _require_whole_shards(stepper, loop)
-        _require_one_path(stepper, loop, path, place)
+        require_all(stepper, loop, errands.SAVE, path, how="" if wait else "wait=False")
         desk.writing = _save_together(stepper, loop, desk, place, extra=extra, wait=wait)
         return desk.writing
     disk.require_ours(place)
@@ -131,44 +134,6 @@ def _save_together(
     return writing
 
 
-def _require_one_path(stepper: Stepper, loop: Loop, path: PathLike, place: Path) -> None:
-    """Find out whether all ranks have come to save, and to the same place.
-
-    In the way that windows agree: ranks that are there for another thing hear of it.
-    """
-    together = loop.core.together
-    if together is None:
-        return
-    about = f"{SAVING}{Path(path).absolute()}"
-    said = Said(Kind.BEGIN, about, weights=together.weights_between())
-    exchange = together._exchange  # noqa: SLF001 -- what a loop has heard last must stay as it is
-    heard = exchange.round(said, "the checkpoint")
-    elsewhere = [not one.about.startswith(SAVING) for one in heard]
-    if any(elsewhere):
-        if any(one.kind is Kind.FAILED for one in heard):
-            require_agreement(heard, "the checkpoint")
-        raise agreed(
-            f"{ranks_that(elsewhere)} did not come to save, but for something else.",
-            why="all ranks save together, at the same place in the loop. Nothing was written.",
-            fix="call stepper.save() on every rank, without `if rank == 0`.",
-            more="checkpoint",
-        )
-    together.drift.require_same(heard, "the checkpoint")
-    given = [one.about.removeprefix(SAVING) for one in heard]
-    if len(set(given)) == 1 or len(set(_talk(stepper, loop).gather(str(place)))) == 1:
-        return
-    other = next(rank for rank, one in enumerate(given) if one != given[0])
-    error = CheckpointError(
-        f"ranks save to different paths: {given[0]} on rank 0, {given[other]} on rank {other}.",
-        why="all of them write into one folder. Nothing was written.",
-        fix="give all ranks the same path; a time or a random number in it is drawn on one rank "
-        "and sent to the others.",
-        more="checkpoint",
-    )
-    mark(error)
-    raise error
-
-
 def _require_whole_shards(stepper: Stepper, loop: Loop) -> None:
     is_open = loop.window is not None and loop.window.is_open
     if stepper.ranks.kind == "sharded" and is_open:
@@ -179,6 +144,20 @@ def _require_whole_shards(stepper: Stepper, loop: Loop) -> None:
             fix="save between two windows: after the inner loop.",
             more="checkpoint",
         )
+
+
+def require_all(
+    stepper: Stepper,
+    loop: Loop,
+    errand: errands.Errand,
+    path: PathLike,
+    *,
+    how: str = "",
+) -> None:
+    """Raise unless all ranks have come for the same, with the same path and options."""
+    gather = _talk(stepper, loop).gather
+    together, place = loop.core.together, disk.place_of(path)
+    errands.require_all(together, errand, path, place, gather, how=how)
 
 
 def _talk(stepper: Stepper, loop: Loop) -> Talk:
@@ -200,12 +179,16 @@ def is_there(stepper: Stepper, loop: Loop, path: PathLike, *, previous: bool = F
     before = disk.previous_of(place)
     if previous:
         return bool(talk.gather(files.whole_head(before) is not None)[0])
+    if stepper.ranks.is_alone and before.exists() and not place.exists():
+        # Something of another kind with that name: nothing to go on from, nor to be overwritten.
+        disk.require_ours(place)
     return bool(talk.gather(place.exists() or before.exists())[0])
 
 
 def load(stepper: Stepper, loop: Loop, path: PathLike, *, previous: bool) -> Loaded:
     """Put back what was saved; nothing changes unless all of it fits."""
     place = disk.place_of(path)
+    require_all(stepper, loop, errands.LOAD, path, how="previous=True" if previous else "")
     talk = _talk(stepper, loop)
     if talk.gather(place.is_dir())[0]:
         found = folders.choose(place, talk, previous=previous)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -13,8 +12,8 @@ from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from instep.engine import gradients as grads
-from instep.engine.flat_buffers import why_not_flat
-from instep.errors import InstepWarning, SetupError, four_lines
+from instep.engine.flattening import why_not_flat
+from instep.errors import SetupError, four_lines, warn
 from instep.splits.micro import whole_number
 
 if TYPE_CHECKING:
@@ -307,5 +306,25 @@ def can_be_flat(models: Sequence[nn.Module], name: str, optimizers: Sequence[Opt
         fix="use AdamW, Adam, SGD or Lion on a CUDA device, or leave fused=True out.",
         more="fast",
     )
-    warnings.warn(text, InstepWarning, stacklevel=3)
+    warn(text)
     return False
+
+
+def warn_if_not_captured(optimizers: Iterable[Optimizer]) -> None:
+    """Say that nothing will be recorded, if none of these is on a device that records.
+
+    `optimizers` are those whose updates the kernel makes.
+    """
+    members = grads.parameters_of(optimizers)
+    if any(parameter.is_cuda for parameter in members):
+        return
+    kinds = sorted({parameter.device.type for parameter in members})
+    where = f"the parameters are on {', '.join(kinds)}" if kinds else "fused=True has no effect"
+    text = four_lines(
+        "capture has no effect.",
+        why=f"micro-steps are recorded as CUDA graphs, and {where}. They run as usual, with the "
+        "same numbers.",
+        fix="move the model to a CUDA device before the optimizer is built, or leave capture out.",
+        more="fast",
+    )
+    warn(text)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from instep.engine.buffers import Gradients
     from instep.engine.lane import Lane
     from instep.engine.loop import Loop
+    from instep.engine.window import Window
 
 VERSION = 1
 
@@ -82,7 +83,7 @@ def save(loop: Loop) -> dict[str, Any]:
     loop.core.conclude_all()
     window, run = loop.window, loop.run
     open_window = window if window is not None and window.is_open else None
-    _require_resumable(loop)
+    require_resumable(loop)
     if open_window is not None and open_window.is_complete and not _any_open(loop):
         # Every optimizer was closed by hand in the last micro-batch: there is nothing to continue.
         open_window = None
@@ -133,27 +134,44 @@ def _any_open(loop: Loop) -> bool:
 def why_not_resumable(loop: Loop) -> str | None:
     """Say why a resumed run could not do what this one will do; None where it can."""
     window = loop.window if loop.window is not None and loop.window.is_open else None
+    if is_in_backward(loop):
+        return (
+            "a backward is running, and this was called by one of its hooks: some gradients of "
+            "its micro-batch are added, others are not, and its loss is not counted yet."
+        )
     if any(lane.is_closing for lane in loop.core.lanes.values()):
         return "a window is closing: its update may have happened already, or not."
-    if window is not None and window.is_left:
-        return "the inner loop was left, and what becomes of its window is not decided yet."
-    if window is not None and window.sizes is None and loop.run is not None:
-        return "a window is open by hand inside a loop over a loader, or a step() is running."
-    if window is not None and loop.run is None and loop.pending is not None:
-        return "a window is open by hand, and a loaded place waits for its loop."
+    if window is not None and (why := _why_not_in(window, loop)) is not None:
+        return why
     if loop.run is not None and loop.run.outer is not None:
         return "one loop over a loader runs inside another, and only one can be come back to."
     return None
 
 
-def _require_resumable(loop: Loop) -> None:
+def _why_not_in(window: Window, loop: Loop) -> str | None:
+    if window.is_left:
+        return "the inner loop was left, and what becomes of its window is not decided yet."
+    if window.sizes is None and loop.run is not None:
+        return "a window is open by hand inside a loop over a loader, or a step() is running."
+    if loop.run is None and loop.pending is not None:
+        return "a window is open by hand, and a loaded place waits for its loop."
+    return None
+
+
+def is_in_backward(loop: Loop) -> bool:
+    """Whether a micro-batch is half done."""
+    return any(lane.is_in_backward for lane in loop.core.lanes.values())
+
+
+def require_resumable(loop: Loop) -> None:
+    """Raise where there is no place to come back to."""
     why = why_not_resumable(loop)
     if why is not None:
         raise WindowError(
             "state_dict() cannot be resumed from here.",
             why=why,
             fix="save in the loop body, between windows, or after window.close() or "
-            "window.discard().",
+            "window.discard(); a hook may note that it is time to.",
             more="resume",
         )
 

@@ -134,6 +134,9 @@ class Stepper:
         if self._together is not None:
             self._together.join(lanes)
         self._captures = Captures(self.models, int(capture)) if capture else None
+        if capture:
+            on_kernel = (o for lane in lanes.values() if lane.is_flat for o in lane.optimizers)
+            setup.warn_if_not_captured(on_kernel)
         recorder = None if trace is None else Recorder(trace)
         self._core = Core(
             lanes, scaling, region, keep_grads, empty == "raise", recorder, self._together

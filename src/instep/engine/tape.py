@@ -7,6 +7,7 @@ losses and counts are written to, so that nothing is read back between micro-bat
 from __future__ import annotations
 
 import contextlib
+import gc
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -169,7 +170,8 @@ def _micro_step(recording: Recording, work: Work, value: Any, place: int) -> Ten
         recording.items.append(items)
         count = recording.unit.new_full((), 1.0) * items
         seed = (recording.unit * count).to(loss.dtype)
-        with torch.autocast(loss.device.type, enabled=False):
+        adding = work.buffers.account.adding(loss)
+        with torch.autocast(loss.device.type, enabled=False), adding:
             backward([loss], [seed], retain_graph=False, inputs=work.lane.reachable())
     work.stash.end()
     return torch.stack([loss.detach().double(), count])
@@ -189,6 +191,21 @@ def uncached() -> Iterator[None]:
         yield
     finally:
         torch.set_autocast_cache_enabled(was_cached)
+
+
+@contextlib.contextmanager
+def without_collection() -> Iterator[None]:
+    """Let nobody's garbage be collected meanwhile: memory that is freed now is waited for by a mark
+    in our stream, which would be recorded, and found to be none later ("invalid argument").
+    """
+    gc.collect()
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def recover(device: torch.device) -> None:

@@ -20,6 +20,7 @@ from instep.engine.autograd import has_reentrant
 from instep.engine.replay import Replay
 from instep.engine.representations import Joint, wide
 from instep.errors import LossError, SplitError
+from instep.fast.slots import in_parts
 from instep.splits.tree import tensors
 
 if TYPE_CHECKING:
@@ -167,7 +168,8 @@ class TwoPass:
             outputs += reached
             seeds += [torch.ones_like(each) for each in reached]
             if outputs:
-                sums.add(_grad(outputs, seeds, targets))
+                with in_parts() if targets is self._parameters else contextlib.nullcontext():
+                    sums.add(_grad(outputs, seeds, targets))
             del leaves, outputs, extra, reached
         agreement.require()
         return sums.totals

@@ -14,6 +14,7 @@ from instep.engine import causes
 from instep.engine.forms import Form
 from instep.engine.function import plan_of, read_result
 from instep.engine.lend import double, float64
+from instep.engine.means import leave_alone
 from instep.engine.reference import relative_error, relative_errors
 from instep.errors import InstepError, LossError, SplitError, WindowError
 from instep.splits.micro import Micro
@@ -207,6 +208,7 @@ class _Trial:
         form = self.form
         parameters = list(self.named.values())
         still = torch.optim.SGD(parameters, lr=0.0)
+        leave_alone(still)
         probe = type(self.stepper)(self.stepper.models, still, keep_grads=True)
         update = probe.step(
             self.batch,

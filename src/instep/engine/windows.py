@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from instep.engine.checks import count_of
 from instep.engine.declare import LOSS
 from instep.engine.gradients import to_host
+from instep.engine.passed import passed_of
 from instep.engine.window import Window
 from instep.errors import SetupError, WindowError
 from instep.trace.place import here
@@ -90,6 +91,7 @@ class Windows:
         loop.require_no_window()
         if together is not None:
             together.begin_loop()
+            together.streams.begin(passed_of(self._loader))
         # Nothing is open yet that would tell other ranks of an error: iter(loader) may raise, too.
         with nullcontext() if together is None else together.guard():
             resumed = loop.begin(self._sizes)

@@ -12,72 +12,23 @@ on. Everywhere else (evaluation, other loops, other types) the modules do what t
 
 from __future__ import annotations
 
-import types
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
+from torch.autograd import forward_ad
 
-from instep.fast.operators import NOWHERE, Convolution, Embedding, Linear, anchor, fill
+from instep.fast.functions import Convolution, Embedding, Linear
+from instep.fast.lending import CONVOLUTIONS, LENT, Changes, Lent
+from instep.fast.slots import NOWHERE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-    from instep.fast.operators import Slot
+    from instep.fast.lending import Loan
 
-
-LENT = "_instep_lent"
-"""What an open window lends to a layer, by the names of its parameters."""
-ANCHOR = "_instep_anchor"
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-
-
-class Loan(NamedTuple):
-    """A parameter's bf16 copy, and the slot of its gradient."""
-
-    narrow: Tensor
-    slot: int
-
-
-class Place(NamedTuple):
-    """A parameter of a fused layer."""
-
-    layer: nn.Module
-    name: str
-
-
-def places_of(models: Iterable[nn.Module]) -> dict[int, list[Place]]:
-    """Return the fused layers of each parameter, by its id; tied weights have several."""
-    found: dict[int, list[Place]] = {}
-    for model in models:
-        for module in model.modules():
-            if _is_fused_layer(module):
-                for name in ("weight", "bias"):
-                    parameter = getattr(module, name, None)
-                    if parameter is not None:
-                        found.setdefault(id(parameter), []).append(Place(module, name))
-    return found
-
-
-def lend(places: Iterable[Place], narrow: Tensor, number: int, slot: Slot) -> None:
-    """Let layers add to the gradient of this slot."""
-    fill(number, slot)
-    loan = Loan(narrow, number)
-    for layer, name in places:
-        # A matrix product writes rows; a convolution's gradient is added, however it lies.
-        if slot.gradient.is_contiguous() or isinstance(layer, CONVOLUTIONS):
-            vars(layer)[LENT][name] = loan
-            setattr(layer, ANCHOR, anchor(narrow.device))
-
-
-def take_back(places: Iterable[Place]) -> None:
-    """Let layers do what they always do."""
-    for layer, name in places:
-        loan = vars(layer)[LENT][name]
-        if loan is not None:
-            fill(loan.slot, None)
-            vars(layer)[LENT][name] = None
+_are_transforms_active = torch._C._are_functorch_transforms_active  # noqa: SLF001
 
 
 def fuse(model: nn.Module) -> nn.Module:
@@ -94,23 +45,35 @@ def fuse(model: nn.Module) -> nn.Module:
     for module in model.modules():
         forward = _forward_of(module)
         if forward is not None and "forward" not in vars(module):
-            module.forward = types.MethodType(forward, module)
-            setattr(module, LENT, {"weight": None, "bias": None})
-            setattr(module, ANCHOR, None)
+            # Not a bound method: those are pickled by a name that no class has.
+            module.forward = partial(forward, module)
+            setattr(module, LENT, Lent(type(module)))
+    Changes.count += 1
     return model
 
 
 def unfuse(model: nn.Module) -> nn.Module:
-    """Undo `fuse`."""
+    """Undo `fuse`, from the next forward on; graphs that an open window has made stay its own.
+
+    >>> import torch
+    >>> model = unfuse(fuse(torch.nn.Linear(2, 2)))
+    >>> "forward" in vars(model)
+    False
+    """
     for module in model.modules():
-        if _is_fused_layer(module):
-            take_back([Place(module, "weight"), Place(module, "bias")])
-            for name in ("forward", LENT, ANCHOR):
-                delattr(module, name)
+        if LENT in vars(module):
+            delattr(module, LENT)
+            if _is_fused(vars(module).get("forward")):
+                del module.forward
+    Changes.count += 1
     return model
 
 
-def _forward_of(module: nn.Module) -> Callable[[Any, Tensor], Tensor] | None:
+def _is_fused(forward: object) -> bool:
+    return isinstance(forward, partial) and forward.func in (_linear, _embedding, _convolution)
+
+
+def _forward_of(module: nn.Module) -> Callable[..., Tensor] | None:
     kind: Any = type(module)
     if kind.forward is nn.Linear.forward:
         return _linear
@@ -126,11 +89,6 @@ def _forward_of(module: nn.Module) -> Callable[[Any, Tensor], Tensor] | None:
     return None
 
 
-def _is_fused_layer(module: nn.Module) -> bool:
-    forward = vars(module).get("forward")
-    return getattr(forward, "__func__", None) in (_linear, _embedding, _convolution)
-
-
 def _is_plain_embedding(module: Any) -> bool:
     return module.max_norm is None and not module.scale_grad_by_freq and not module.sparse
 
@@ -139,52 +97,82 @@ def _is_plain_convolution(module: Any) -> bool:
     return module.padding_mode == "zeros" and not isinstance(module.padding, str)
 
 
-def _linear(self: Any, x: Tensor) -> Tensor:
-    lent = self._instep_lent
-    weight = lent["weight"]
-    if weight is None or not _applies(x, self.weight):
-        return functional.linear(x, self.weight, self.bias)
-    like = weight.narrow.dtype
-    bias, slot, later = _bias_of(self, lent["bias"])
-    made: Tensor = Linear.apply(
-        x.to(like), self._instep_anchor, weight.narrow, weight.slot, bias, slot
-    )
+# The arguments have the names that torch gives them, because some call layers by name.
+
+
+def _linear(self: Any, input: Tensor) -> Tensor:  # noqa: A002
+    loan = self._instep_lent.weight
+    if loan is None or not _holds(loan, self, self.weight) or not _applies(input, loan.parameter):
+        plain: Tensor = type(self).forward(self, input)
+        return plain
+    like = loan.narrow.dtype
+    bias, narrow, slot, later = _bias_of(self)
+    lent = (self._instep_lent.anchor, loan.narrow, narrow, loan.slot, slot)
+    made: Tensor = Linear.apply(input.to(like), loan.parameter, bias, *lent)
     return made if later is None else made + later.to(like)
 
 
-def _convolution(self: Any, x: Tensor) -> Tensor:
-    lent = self._instep_lent
-    weight = lent["weight"]
-    is_batch = x.dim() == self.weight.dim()
-    if weight is None or not is_batch or not _applies(x, self.weight):
-        made: Tensor = self._conv_forward(x, self.weight, self.bias)
-        return made
-    like = weight.narrow.dtype
-    bias, slot, later = _bias_of(self, lent["bias"])
+def _convolution(self: Any, input: Tensor) -> Tensor:  # noqa: A002
+    loan = self._instep_lent.weight
+    if (
+        loan is None
+        or not _holds(loan, self, self.weight)
+        or input.dim() != loan.parameter.dim()
+        or not _applies(input, loan.parameter)
+        or not _is_plain_convolution(self)
+    ):
+        plain: Tensor = type(self).forward(self, input)
+        return plain
+    like = loan.narrow.dtype
+    bias, narrow, slot, later = _bias_of(self)
     shape = (self.stride, self.padding, self.dilation, self.groups)
-    made = Convolution.apply(
-        x.to(like), self._instep_anchor, weight.narrow, weight.slot, bias, slot, *shape
-    )
-    return made if later is None else made + later.to(like).view(-1, *[1] * (x.dim() - 2))
+    lent = (self._instep_lent.anchor, loan.narrow, narrow, loan.slot, slot)
+    made: Tensor = Convolution.apply(input.to(like), loan.parameter, bias, *lent, *shape)
+    return made if later is None else made + later.to(like).view(-1, *[1] * (input.dim() - 2))
 
 
-def _bias_of(layer: Any, loan: Loan | None) -> tuple[Tensor | None, int, Tensor | None]:
-    """Return the bias as it is used: its narrow copy with a slot, or itself, to be added later."""
-    if layer.bias is None:
-        return None, NOWHERE, None
-    if loan is None or not layer.bias.requires_grad:
-        return None, NOWHERE, layer.bias
-    return loan.narrow, loan.slot, None
+def _bias_of(layer: Any) -> tuple[Tensor | None, Tensor | None, int, Tensor | None]:
+    """Return the bias as it is used: with its copy and its slot, or as it is, to be added later."""
+    loan = layer._instep_lent.bias  # noqa: SLF001 -- ours
+    bias = layer.bias
+    if bias is None:
+        return None, None, NOWHERE, None
+    if loan is None or not _holds(loan, layer, bias) or not bias.requires_grad:
+        return None, None, NOWHERE, bias
+    return bias, loan.narrow, loan.slot, None
 
 
-def _embedding(self: Any, index: Tensor) -> Tensor:
-    loan = self._instep_lent["weight"]
-    if loan is None or not torch.is_grad_enabled() or not self.weight.requires_grad:
-        return functional.embedding(index, self.weight, self.padding_idx)
+def _embedding(self: Any, input: Tensor) -> Tensor:  # noqa: A002
+    loan = self._instep_lent.weight
+    if (
+        loan is None
+        or not _holds(loan, self, self.weight)
+        or not torch.is_grad_enabled()
+        or not loan.parameter.requires_grad
+        or not _is_plain_embedding(self)
+    ):
+        plain: Tensor = type(self).forward(self, input)
+        return plain
     padding = -1 if self.padding_idx is None else self.padding_idx
-    weight = self.weight.detach()
-    made: Tensor = Embedding.apply(index, self._instep_anchor, weight, padding, loan.slot)
+    lent = (self._instep_lent.anchor, padding, loan.slot)
+    made: Tensor = Embedding.apply(input, loan.parameter, *lent)
     return made
+
+
+def _holds(loan: Loan, layer: Any, parameter: Tensor) -> bool:
+    """Whether a loan is still of this layer: same parameter, unchanged, same class, plain tensors.
+
+    `functional_call`, parametrizations and pruning put something else in a parameter's place.
+    """
+    if parameter is not loan.parameter or type(layer) is not layer._instep_lent.kind:  # noqa: SLF001
+        return False
+    if torch.compiler.is_compiling():
+        return True
+    return (
+        loan.version == parameter._version  # noqa: SLF001 -- torch's own counter
+        and not _are_transforms_active()
+        and forward_ad._current_level < 0  # noqa: SLF001 -- as torch asks
+    )
 
 
 def _applies(x: Tensor, weight: Tensor) -> bool:

@@ -16,6 +16,9 @@ import triton.language as tl
 
 # What torch.nn.utils.clip_grad_norm_ guards its division with.
 GUARD = tl.constexpr(1e-6)
+# Elements whose square might not fit into float32 are made smaller before, and counted apart.
+LARGE = tl.constexpr(2.0**60)
+SMALLER = tl.constexpr(2.0**-80)
 
 
 # ruff: noqa: ANN001, ANN202, N803, PLR0917 -- Triton's language: pointers, constants in capitals
@@ -61,10 +64,11 @@ def _lion(p, g, first, row, WIDE: tl.constexpr):
 def _summed(
     index, gradients, second, third, fourth, shares, TERMS: tl.constexpr, WIDE: tl.constexpr
 ):
-    """Return the gradient: one buffer's, or the sum of several, each with its share."""
+    """Return the gradient: a buffer's as it is, or the sum of terms, each with its share."""
     g = tl.load(gradients + index).to(WIDE)
-    if TERMS > 1:
+    if TERMS > 0:
         g = g * tl.load(shares).to(WIDE)
+    if TERMS > 1:
         g = g + tl.load(second + index).to(WIDE) * tl.load(shares + 1).to(WIDE)
     if TERMS > 2:
         g = g + tl.load(third + index).to(WIDE) * tl.load(shares + 2).to(WIDE)
@@ -81,15 +85,30 @@ def squares(
     fourth,
     shares,
     sums,
+    blocks,
     TERMS: tl.constexpr,
     WIDE: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """Add up the squares of one block of a gradient that lies in several buffers."""
-    block = tl.program_id(0).to(tl.int64)
-    index = block * BLOCK + tl.arange(0, BLOCK)
-    g = _summed(index, gradients, second, third, fourth, shares, TERMS, WIDE)
-    tl.store(sums + block, tl.sum(g * g))
+    """Add up the squares of every so-manieth block of a gradient, as many as there are programs.
+
+    Those of large elements are in the second half of the sums, made smaller.
+    """
+    program = tl.program_id(0)
+    block = program.to(tl.int64)
+    total = tl.zeros([BLOCK], WIDE)
+    large = tl.zeros([BLOCK], WIDE)
+    while block < blocks:
+        index = block * BLOCK + tl.arange(0, BLOCK)
+        g = _summed(index, gradients, second, third, fourth, shares, TERMS, WIDE)
+        is_large = tl.abs(g) > LARGE
+        some = tl.where(is_large, g * SMALLER, 0.0)
+        g = tl.where(is_large, 0.0, g)
+        total += g * g
+        large += some * some
+        block += tl.num_programs(0)
+    tl.store(sums + program, tl.sum(total))
+    tl.store(sums + tl.num_programs(0) + program, tl.sum(large))
 
 
 @triton.jit
@@ -145,3 +164,32 @@ def update(
         tl.store(parameters + index, p)
         if NARROW:
             tl.store(narrow + index, p)
+
+
+# -- the narrow copy, if somebody else has written to the parameters ----------------------------
+
+
+@triton.jit(do_not_specialize=["turn"])
+def compare(parameters, narrow, index, count, found, turn, limit, BLOCK: tl.constexpr) -> None:
+    """Write the number of this turn if the copy of an element is farther off than by rounding."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    place = tl.load(index + at, mask=at < count, other=0)
+    true = tl.load(parameters + place)
+    kept = tl.load(narrow + place).to(tl.float32)
+    is_near = (tl.abs(true - kept) <= tl.abs(true) * limit) | (true == kept)
+    # What is not a number is near to nothing, and no news if both are.
+    are_none = (true != true) & (kept != kept)  # noqa: PLR0124 -- only NaN is not itself
+    if tl.max(tl.where(is_near | are_none, 0, 1), axis=0) > 0:
+        tl.atomic_max(found, turn)
+
+
+@triton.jit(do_not_specialize=["turn"])
+def renew(parameters, narrow, length, found, turn, BLOCK: tl.constexpr) -> None:
+    """Copy everything, if this turn has found a difference."""
+    if tl.load(found) == turn:
+        start = tl.program_id(0).to(tl.int64) * BLOCK
+        while start < length:
+            at = start + tl.arange(0, BLOCK)
+            values = tl.load(parameters + at, mask=at < length, other=0.0)
+            tl.store(narrow + at, values.to(tl.bfloat16), mask=at < length)
+            start += tl.num_programs(0) * BLOCK

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-BLOCK = 4096
+BLOCK = 1024
 """Elements that one program of a kernel handles; each block belongs to one parameter."""
 
 
@@ -19,7 +19,7 @@ class Layout:
 
     >>> layout = Layout.of([5000, 10])
     >>> layout.offsets, layout.length, layout.owners
-    ((0, 8192), 12288, (0, 0, 1))
+    ((0, 5120), 6144, (0, 0, 0, 0, 0, 1))
     """
 
     sizes: tuple[int, ...]

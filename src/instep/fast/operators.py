@@ -1,51 +1,27 @@
-"""The operators of fused layers: their backwards add weight gradients where they are summed.
+"""What fused layers add to slots, and the operators that a compiler sees of it.
 
-A slot says where that is. The gradient itself is no argument of anything: all of them are views of
-one buffer, and a compiler that is told they change would copy the whole of it. Nothing but the
-window's close reads what is in a slot, so no compiler has to know of it.
+The gradient itself is no argument of anything: all of them are views of one buffer, and a compiler
+that is told they change would copy the whole of it. Nothing but the window's close reads what is in
+a slot, so no compiler has to know of it.
 """
 
 from __future__ import annotations
 
-# ruff: noqa: FBT001, FBT003, PLR0917 -- operators and autograd functions are called by position
+# ruff: noqa: FBT001, FBT003, PLR0917 -- operators are called by position
 import contextlib
-import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional
+
+from instep.fast.slots import is_added, slot_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Collection, Iterator
 
     from instep.fast.turns import Turns
 
-
-class Slot(NamedTuple):
-    """Where the gradient of a parameter is summed, and whom to tell that something was added."""
-
-    gradient: Tensor
-    reached: Callable[[], None]
-
-
-NOWHERE = -1
-"""The slot of a parameter that does not exist."""
-_slots: dict[int, Slot] = {}
-_numbers = itertools.count()
-
-
-def new_slot() -> int:
-    """Return a number for a slot; a parameter keeps it from window to window."""
-    return next(_numbers)
-
-
-def fill(number: int, slot: Slot | None) -> None:
-    """Say where a slot leads, or that it leads nowhere now."""
-    if slot is None:
-        _slots.pop(number, None)
-    else:
-        _slots[number] = slot
+    Asked = TypeVar("Asked")
 
 
 class Keeper(Protocol):
@@ -56,29 +32,33 @@ class Keeper(Protocol):
 
 
 _keepers: list[Keeper] = []
-
-
-@contextlib.contextmanager
-def keeping(keeper: Keeper) -> Iterator[None]:
-    """Offer the rows of every linear layer's backward to a keeper."""
-    _keepers.append(keeper)
-    try:
-        yield
-    finally:
-        _keepers.pop()
-
-
 _turns: list[Turns] = []
+_firsts: list[Firsts] = []
 
 
 @contextlib.contextmanager
-def taking(turns: Turns) -> Iterator[None]:
-    """Let whoever adds to a slot take turns with the other branches of a recording."""
-    _turns.append(turns)
+def _asked(several: list[Asked], one: Asked) -> Iterator[None]:
+    """Let this one be asked: the last of its kind is."""
+    several.append(one)
     try:
         yield
     finally:
-        _turns.pop()
+        several.pop()
+
+
+def keeping(keeper: Keeper) -> contextlib.AbstractContextManager[None]:
+    """Offer the rows of every linear layer's backward to a keeper."""
+    return _asked(_keepers, keeper)
+
+
+def taking(turns: Turns) -> contextlib.AbstractContextManager[None]:
+    """Let whoever adds to a slot take turns with the other branches of a recording."""
+    return _asked(_turns, turns)
+
+
+def noting(firsts: Firsts) -> contextlib.AbstractContextManager[None]:
+    """Note what is added to slots, and by what first."""
+    return _asked(_firsts, firsts)
 
 
 def _turn(number: int) -> contextlib.AbstractContextManager[None]:
@@ -112,22 +92,9 @@ class Firsts:
         self.touched.add(number)
 
 
-_firsts: list[Firsts] = []
-
-
-@contextlib.contextmanager
-def noting(firsts: Firsts) -> Iterator[None]:
-    """Note what is added to slots, and by what first."""
-    _firsts.append(firsts)
-    try:
-        yield
-    finally:
-        _firsts.pop()
-
-
 def add_product(number: int, rows: Tensor, columns: Tensor) -> None:
     """Add the weight's gradient to its slot, or write it there if nothing else was before."""
-    into = _slots[number].gradient
+    into = slot_of(number).gradient
     is_first = bool(_firsts) and _firsts[-1].write(number)
     if not into.is_cuda:
         rows, columns = rows.to(into.dtype), columns.to(into.dtype)
@@ -138,9 +105,17 @@ def add_product(number: int, rows: Tensor, columns: Tensor) -> None:
         torch.ops.aten.addmm.dtype_out(into, rows.t(), columns, torch.float32, out=into)
 
 
-def _add(number: int, gradient: Tensor) -> None:
+def add_rows(number: int, rows: Tensor, columns: Tensor) -> None:
+    """Add the gradient of a linear layer's weight to its slot, or leave its rows to a keeper."""
+    with _turn(number):
+        if not _keepers or not _keepers[-1].take(number, rows, columns):
+            add_product(number, rows, columns)
+    slot_of(number).reached()
+
+
+def add(number: int, gradient: Tensor) -> None:
     """Add a gradient that was made already to its slot."""
-    slot = _slots[number]
+    slot = slot_of(number)
     if _firsts:
         _firsts[-1].touch(number)
     with _turn(number):
@@ -148,86 +123,74 @@ def _add(number: int, gradient: Tensor) -> None:
     slot.reached()
 
 
-_anchors: dict[torch.device, Tensor] = {}
+def add_lookups(number: int, given: Tensor, index: Tensor, padding: int) -> None:
+    """Add the gradient of an embedding's rows to its slot."""
+    into = slot_of(number)
+    flat = index.reshape(-1)
+    rows = given.reshape(flat.shape[0], -1)
+    if padding >= 0:
+        rows = rows * (flat != padding).unsqueeze(1)
+    rows = rows.to(into.gradient.dtype)
+    if _firsts:
+        _firsts[-1].touch(number)
+    with _turn(number):
+        into.gradient.index_add_(0, flat, rows)
+    into.reached()
 
 
-def anchor(device: torch.device) -> Tensor:
-    """Return a tensor of one element that every fused layer depends on.
-
-    Its gradient is always zero. It is what makes a layer's output need a backward when its input
-    does not, and what keeps a compiler from leaving out a backward whose result nobody reads.
-    """
-    known = _anchors.get(device)
-    if known is None:
-        known = _anchors[device] = torch.zeros((), device=device, requires_grad=True)
-    return known
+def add_sums(number: int, rows: Tensor) -> None:
+    """Add the gradient of a linear layer's bias to its slot."""
+    add(number, rows.sum(0, dtype=slot_of(number).gradient.dtype))
 
 
-# -- linear ------------------------------------------------------------------------------------
+# -- what a compiler sees ----------------------------------------------------------------------
 
 
 @torch.library.custom_op("instep::linear_backward", mutates_args=())
-def _linear_backward(
+def linear_backward(
     given: Tensor, x: Tensor, narrow: Tensor, slot: int, bias_slot: int, below: bool
 ) -> Tensor:
     """Add the gradients of weight and bias to their slots; return the input's, or nothing."""
     rows, columns = given.reshape(-1, given.shape[-1]), x.reshape(-1, x.shape[-1])
-    with _turn(slot):
-        if not _keepers or not _keepers[-1].take(slot, rows, columns):
-            add_product(slot, rows, columns)
-    _slots[slot].reached()
-    if bias_slot != NOWHERE:
-        _add(bias_slot, rows.sum(0, dtype=_slots[bias_slot].gradient.dtype))
+    if is_added(slot):
+        add_rows(slot, rows, columns)
+    if is_added(bias_slot):
+        add_sums(bias_slot, rows)
     return given @ narrow if below else given.new_zeros(())
 
 
-@_linear_backward.register_fake
+@linear_backward.register_fake
 def _(given: Tensor, x: Tensor, narrow: Tensor, slot: int, bias_slot: int, below: bool) -> Tensor:  # noqa: ARG001
     return given.new_empty((*given.shape[:-1], narrow.shape[1]) if below else ())
 
 
-class Linear(torch.autograd.Function):
-    """`functional.linear` with the narrow copies of weight and bias."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        anchor: Tensor,
-        narrow: Tensor,
-        slot: int,
-        bias: Tensor | None,
-        bias_slot: int,
-    ) -> Tensor:
-        """Multiply."""
-        ctx.save_for_backward(x, narrow)
-        ctx.slots, ctx.like = (slot, bias_slot), anchor.dtype
-        return functional.linear(x, narrow, bias)
-
-    @staticmethod
-    def backward(ctx: Any, *outer: Any) -> Any:
-        """Add to the slots; pass on."""
-        x, narrow = ctx.saved_tensors
-        wanted = ctx.needs_input_grad[0]
-        below = _linear_backward(outer[0].to(narrow.dtype), x, narrow, *ctx.slots, wanted)
-        return _passed_on(below, ctx.like, wanted=wanted, others=4)
-
-
-def _passed_on(below: Tensor, like: torch.dtype, *, wanted: bool, others: int) -> Any:
-    """Return what a backward gives to the input, the anchor and the others.
-
-    Where the input needs nothing, what came of the operator is the anchor's, so that a compiler
-    does not leave the operator out.
-    """
-    rest = (None,) * others
-    return (below, None, *rest) if wanted else (None, below.to(like), *rest)
-
-
-# -- convolution -------------------------------------------------------------------------------
+def convolved_back(
+    given: Tensor,
+    x: Tensor,
+    narrow: Tensor,
+    shape: tuple[list[int], list[int], list[int], int],
+    wanted: list[bool],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of a convolution: the input's, the weight's, the bias's, as wanted."""
+    stride, padding, dilation, groups = shape
+    made: tuple[Tensor, Tensor, Tensor] = torch.ops.aten.convolution_backward(
+        given,
+        x,
+        narrow,
+        [narrow.shape[0]] if wanted[2] else None,
+        stride,
+        padding,
+        dilation,
+        False,  # not transposed
+        [0] * len(stride),
+        groups,
+        wanted,
+    )
+    return made
 
 
 @torch.library.custom_op("instep::convolution_backward", mutates_args=())
-def _convolution_backward(
+def convolution_backward(
     given: Tensor,
     x: Tensor,
     narrow: Tensor,
@@ -240,30 +203,19 @@ def _convolution_backward(
     below: bool,
 ) -> Tensor:
     """Add the gradients of weight and bias to their slots; return the input's, or nothing."""
-    has_bias = bias_slot != NOWHERE
-    made, weights, biases = torch.ops.aten.convolution_backward(
-        given,
-        x,
-        narrow,
-        [narrow.shape[0]] if has_bias else None,
-        stride,
-        padding,
-        dilation,
-        False,  # not transposed
-        [0] * len(stride),
-        groups,
-        [below, True, has_bias],
-    )
-    for number, gradient in ((slot, weights), (bias_slot, biases)):
-        if number != NOWHERE:
-            _add(number, gradient)
+    wanted = [below, is_added(slot), is_added(bias_slot)]
+    shape = (stride, padding, dilation, groups)
+    made, *rest = convolved_back(given, x, narrow, shape, wanted)
+    for number, gradient, is_wanted in zip((slot, bias_slot), rest, wanted[1:], strict=True):
+        if is_wanted:
+            add(number, gradient)
     if not below:
         return given.new_zeros(())
     # What a compiler was told: the strides of the input.
     return made if made.stride() == x.stride() else torch.empty_like(x).copy_(made)
 
 
-@_convolution_backward.register_fake
+@convolution_backward.register_fake
 def _(
     given: Tensor,
     x: Tensor,
@@ -279,81 +231,14 @@ def _(
     return torch.empty_like(x) if below else given.new_empty(())
 
 
-class Convolution(torch.autograd.Function):
-    """A convolution with the narrow copies of weight and bias."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        anchor: Tensor,
-        narrow: Tensor,
-        slot: int,
-        bias: Tensor | None,
-        bias_slot: int,
-        stride: tuple[int, ...],
-        padding: tuple[int, ...],
-        dilation: tuple[int, ...],
-        groups: int,
-    ) -> Tensor:
-        """Convolve."""
-        ctx.save_for_backward(x, narrow)
-        ctx.slots, ctx.like = (slot, bias_slot), anchor.dtype
-        ctx.shape = (list(stride), list(padding), list(dilation), groups)
-        return torch.convolution(
-            x, narrow, bias, stride, padding, dilation, False, [0] * len(stride), groups
-        )
-
-    @staticmethod
-    def backward(ctx: Any, *outer: Any) -> Any:
-        """Add to the slots; pass on."""
-        x, narrow = ctx.saved_tensors
-        wanted = ctx.needs_input_grad[0]
-        given = outer[0].to(narrow.dtype)
-        below = _convolution_backward(given, x, narrow, *ctx.slots, *ctx.shape, wanted)
-        return _passed_on(below, ctx.like, wanted=wanted, others=8)
-
-
-# -- embedding ---------------------------------------------------------------------------------
-
-
 @torch.library.custom_op("instep::embedding_backward", mutates_args=())
-def _embedding_backward(given: Tensor, index: Tensor, padding: int, slot: int) -> Tensor:
+def embedding_backward(given: Tensor, index: Tensor, padding: int, slot: int) -> Tensor:
     """Add the rows' gradient to their slot; return the anchor's, which is nothing."""
-    into = _slots[slot]
-    flat = index.reshape(-1)
-    rows = given.reshape(flat.shape[0], -1)
-    if padding >= 0:
-        rows = rows * (flat != padding).unsqueeze(1)
-    rows = rows.to(into.gradient.dtype)
-    if _firsts:
-        _firsts[-1].touch(slot)
-    with _turn(slot):
-        into.gradient.index_add_(0, flat, rows)
-    into.reached()
+    if is_added(slot):
+        add_lookups(slot, given, index, padding)
     return given.new_zeros(())
 
 
-@_embedding_backward.register_fake
+@embedding_backward.register_fake
 def _(given: Tensor, index: Tensor, padding: int, slot: int) -> Tensor:  # noqa: ARG001
     return given.new_empty(())
-
-
-class Embedding(torch.autograd.Function):
-    """`functional.embedding`; its rows are small, so there is no narrow copy."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, index: Tensor, anchor: Tensor, weight: Tensor, padding: int, slot: int
-    ) -> Tensor:
-        """Look up."""
-        ctx.save_for_backward(index)
-        ctx.padding, ctx.slot, ctx.like = padding, slot, anchor.dtype
-        return functional.embedding(index, weight)
-
-    @staticmethod
-    def backward(ctx: Any, *outer: Any) -> Any:
-        """Add to the slot; pass on."""
-        (index,) = ctx.saved_tensors
-        nothing = _embedding_backward(outer[0], index, ctx.padding, ctx.slot)
-        return None, nothing.to(ctx.like), None, None, None

@@ -7,7 +7,9 @@ close.
 
 from __future__ import annotations
 
+import inspect
 import math
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -92,14 +94,55 @@ LION = Rule(2, ("exp_avg",), has_step=False, row=_lion)
 
 
 def rule_of(optimizer: Optimizer) -> Rule | None:
-    """Return the rule of an optimizer, or None if the kernel does not know it."""
+    """Return the rule of an optimizer, or None if the kernel does not know it with its options."""
+    return rule_of_class(optimizer) if all(map(_is_plain, optimizer.param_groups)) else None
+
+
+def rule_of_class(optimizer: Optimizer) -> Rule | None:
+    """Return the rule of an optimizer, whatever options it has now."""
     cls = type(optimizer)
     rule = {torch.optim.Adam: ADAM, torch.optim.AdamW: ADAM, torch.optim.SGD: SGD}.get(cls)
     if rule is None and cls.__name__ == "Lion" and "betas" in optimizer.defaults:
-        rule = LION
-    if rule is None or not all(_is_plain(group) for group in optimizer.param_groups):
-        return None
+        return LION if _is_lion(optimizer) else None
     return rule
+
+
+_TRIED: weakref.WeakKeyDictionary[Optimizer, bool] = weakref.WeakKeyDictionary()
+
+
+def _is_lion(optimizer: Optimizer) -> bool:
+    """Whether an optimizer of that name makes the updates of Lion: it is tried, on a few numbers.
+
+    There is no Lion in torch, and those who write their own sometimes mean something else by it.
+    """
+    known = _TRIED.get(optimizer)
+    if known is None:
+        known = _TRIED[optimizer] = _acts_as_lion(type(optimizer), optimizer.defaults)
+    return known
+
+
+def _acts_as_lion(cls: Any, defaults: Group) -> bool:
+    generator = torch.Generator().manual_seed(0)
+    start, *gradients = torch.randn(5, 16, dtype=torch.float64, generator=generator)
+    tried = torch.nn.Parameter(start.clone())
+    expected, moment = start.clone(), torch.zeros_like(start)
+    try:
+        # Loading a state adds defaults that only torch's own classes take.
+        taken = inspect.signature(cls).parameters
+        optimizer = cls([tried], **{k: v for k, v in defaults.items() if k in taken})
+        group = optimizer.param_groups[0]
+        for gradient in gradients:
+            tried.grad = gradient.clone()
+            optimizer.step()
+            sign, rate, _, beta1, beta2, _, _, kept, *_ = _lion(group, 1)
+            gradient = sign * gradient  # noqa: PLW2901 -- as the kernel has it
+            turn = (moment * beta1 + gradient * (1 - beta1)).sign()
+            moment = moment * beta2 + gradient * (1 - beta2)
+            expected = expected * kept - rate * turn
+        held = optimizer.state[tried]["exp_avg"]
+    except Exception:  # noqa: BLE001 -- whatever it is, it is not made as Lion is
+        return False
+    return bool(torch.allclose(tried, expected) and torch.allclose(held, moment))
 
 
 def _is_plain(group: Group) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from html import escape
 
 from instep.rules.registry import rule
 
@@ -77,3 +76,10 @@ def inline(text: str) -> str:
         )
         end = found.end()
     return "".join(said) + escape(text[end:])
+
+
+def escape(text: str) -> str:
+    """Return a text as HTML shows it."""
+    from html import escape  # noqa: PLC0415  # slow to load, and no terminal needs it
+
+    return escape(text)

@@ -163,6 +163,7 @@ def finding_data(finding: Finding) -> dict[str, Any]:
         "place": encode_value(finding.place),
         "message": finding.message,
         "condition": finding.condition,
+        "advice": finding.advice,
         "related": [[encode_value(each.place), each.label] for each in finding.related],
     }
 
@@ -177,6 +178,7 @@ def finding_of(read: dict[str, Any]) -> Finding:
         read["message"],
         related=tuple(Related(_place(place), label) for place, label in read["related"]),
         condition=read["condition"],
+        advice=read.get("advice"),
     )
 
 

@@ -10,7 +10,6 @@ from instep.reports.excerpt import Mark, mark, rows
 from instep.reports.options import DEFAULT
 from instep.reports.positions import condition_of, in_order, span_of
 from instep.reports.prose import in_short
-from instep.rules import Severity
 from instep.trace import Place
 
 if TYPE_CHECKING:
@@ -73,9 +72,9 @@ def _block(finding: Finding, source: Source, options: Options, paint: Paint) -> 
         option = "--fix" if finding.fix.is_safe else "--fix --unsafe-fixes"
         title = f"{visible(finding.fix.title)} [{option}]"
         found.append(f"{indent}{paint('fix', 'fix:')} {title}")
-    elif finding.severity > Severity.INFO:
-        if (advice := in_short(finding.code)) is not None:
-            found.append(f"{indent}{paint('fix', 'to do:')} {advice}")
+    else:
+        if (advice := finding.advice or in_short(finding.code)) is not None:
+            found.append(f"{indent}{paint('fix', 'to do:')} {visible(advice)}")
         found.append(f"{indent}more: instep explain {visible(finding.name)}")
     return found
 

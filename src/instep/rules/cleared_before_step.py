@@ -42,6 +42,7 @@ CODE = "INS102"
 NAME = "cleared-before-step"
 SUMMARY = "Gradients are cleared before the step that should have used them."
 SEVERITY = Severity.ERROR
+MILDEST = Severity.WARNING
 NEEDS = (Backward, Step)
 
 BAD = """\

@@ -83,3 +83,5 @@ class Finding:
     fix: Fix | None = None
     evidence: tuple[Event, ...] = field(default=(), repr=False, compare=False)
     """The events that show it, the one at `place` first: what the fix is made from."""
+    advice: str | None = None
+    """What to do where no fix is offered, if it is not what the page begins with."""

@@ -45,6 +45,7 @@ from instep.rules.accumulation import (
 from instep.rules.finding import Severity
 from instep.rules.mending import evidence, statements
 from instep.rules.reading import distinct
+from instep.rules.shares import divides_as_well
 from instep.rules.view import report
 from instep.rules.window_mends import close_last_window
 from instep.trace import Backward, Drawn, EpochEnd, Step, Zero, windows_of
@@ -63,6 +64,7 @@ CODE = "INS202"
 NAME = "leftover-window"
 SUMMARY = "The last micro-batches of an epoch are not in a window of their own."
 SEVERITY = Severity.ERROR
+MILDEST = Severity.WARNING
 NEEDS = (Backward, Step)
 
 BAD = """\
@@ -93,6 +95,9 @@ for epoch in range(10):
             optimizer.step()
             optimizer.zero_grad()
 """
+
+
+_SHORT = "Divide by the number of micro-batches that the window really has: the last one has fewer."
 
 
 @dataclass(frozen=True)
@@ -277,6 +282,7 @@ def _short(gated: _Gated) -> Iterator[Finding | None]:
                 severity=Severity.WARNING,
                 related=[(step, "stepped here")],
                 evidence=[*window.kept[1:], gated.gate, step],
+                advice=_SHORT,
             )
 
 
@@ -293,3 +299,6 @@ def mend(finding: Finding, source: Source) -> Iterator[Fix]:
     """Step after the last batch as well, and divide the short window by its own size."""
     for step in statements(source, evidence(finding, Step)):
         yield from close_last_window(source, step)
+
+
+is_mended = divides_as_well

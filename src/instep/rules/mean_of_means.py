@@ -10,7 +10,8 @@ items of its micro-batches first (`reduction="sum"`, then `loss / items_in_windo
 each mean loss by its own count and divide the gradients by the total before the step.
 
 **When it is fine.** If all micro-batches have about the same number of items, the difference is
-small.
+small. A loss that may ignore items (`ignore_index`) need not meet any, so `instep check` makes a
+note of it; a mask that is summed over, or pieces of which one is short, is a warning.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ CODE = "INS203"
 NAME = "mean-of-means"
 SUMMARY = "Means over different numbers of items are averaged as if the numbers were equal."
 SEVERITY = Severity.WARNING
+MILDEST = Severity.INFO
 NEEDS = (Backward, Step)
 
 BAD = """\

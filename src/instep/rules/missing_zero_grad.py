@@ -42,6 +42,7 @@ CODE = "INS101"
 NAME = "missing-zero-grad"
 SUMMARY = "Gradients are not cleared between two updates."
 SEVERITY = Severity.ERROR
+MILDEST = Severity.WARNING
 
 BAD = """\
 import torch

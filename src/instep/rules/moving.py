@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from instep.rules.edits import insert, move
 from instep.rules.mending import offer
-from instep.rules.spelling import called
+from instep.rules.spelling import called, receiver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 _LIFTED = (ast.If, ast.With, ast.AsyncWith, ast.Try)
 _CARRIES = (ast.If, ast.For, ast.With)
 _MOST_CALLS = 3
+_MOST_WAYS = 12
+
+Way: TypeAlias = tuple[ast.stmt, ...]
+"""A statement, the call of the function that it is in, the call of the one that this is in."""
 
 
 def lifted(source: Source, statement: ast.stmt, other: ast.AST) -> Iterator[ast.stmt]:
@@ -62,11 +66,50 @@ def sites(source: Source, statement: ast.stmt, *, is_whole: bool = False) -> Ite
         body = [s for s in function.body if not _is_docstring(s)]
         if is_whole and body != [next(carried(source, statement, source.tree))]:
             return
-        calls = [call for call in _calls_in(source.tree) if called(call) == function.name]
-        above = source.statement(calls[0]) if len(calls) == 1 else None
-        if above is None or source.function(above) is function:
+        calls = _calls_of(source, function)
+        if len(calls) != 1 or source.function(calls[0]) is function:
             return
-        statement = above
+        statement = calls[0]
+
+
+def meetings(source: Source, one: ast.stmt, other: ast.stmt) -> Iterator[tuple[Way, Way]]:
+    """Give the ways from two statements, through the calls of the functions that they are in, to
+    a function that they meet in.
+    """
+    for mine in _ways(source, one):
+        for theirs in _ways(source, other):
+            here, there = ([source.scope(site) for site in way] for way in (mine, theirs))
+            if here[-1] is there[-1] and len({*here, *there}) == len(here) + len(there) - 1:
+                yield mine, theirs
+
+
+def _ways(source: Source, statement: ast.stmt) -> list[Way]:
+    ways: list[Way] = [(statement,)]
+    for way in ways:
+        function = source.function(way[-1])
+        if len(way) == _MOST_CALLS or function is None or isinstance(function, ast.Lambda):
+            continue
+        seen = [source.scope(site) for site in way]
+        calls = [call for call in _calls_of(source, function) if source.scope(call) not in seen]
+        ways += [(*way, call) for call in calls[: max(0, _MOST_WAYS - len(ways))]]
+    return ways
+
+
+def _calls_of(source: Source, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
+    """Return the statements that seem to call a function.
+
+    What it calls itself by its own name is something else: `def update(self)` that does
+    `self.scaler.update()`.
+    """
+    found = []
+    for call in _calls_in(source.tree):
+        if called(call) != function.name:
+            continue
+        on, above = receiver(call), source.statement(call)
+        is_other = on is not None and not isinstance(on, ast.Name)
+        if above is not None and not (is_other and source.function(above) is function):
+            found.append(above)
+    return found
 
 
 def _calls_in(node: ast.AST) -> Iterator[ast.Call]:

@@ -48,6 +48,7 @@ CODE = "INS204"
 NAME = "off-by-one-window"
 SUMMARY = "The gate counts from the wrong end: windows hold one micro-batch too many or too few."
 SEVERITY = Severity.ERROR
+MILDEST = Severity.WARNING
 NEEDS = (Backward, Step)
 
 BAD = """\

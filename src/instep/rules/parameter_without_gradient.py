@@ -32,6 +32,7 @@ CODE = "INS504"
 NAME = "parameter-without-gradient"
 SUMMARY = "Parameters of an optimizer have never had a gradient, so they are not trained."
 SEVERITY = Severity.WARNING
+MILDEST = Severity.INFO
 NEEDS = (Measured,)
 SEEN = "watch"
 

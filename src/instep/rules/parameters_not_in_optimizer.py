@@ -39,12 +39,13 @@ if TYPE_CHECKING:
 
     from instep.rules.finding import Finding
     from instep.rules.view import View
-    from instep.trace import Measured
+    from instep.trace import Measured, Place
 
 CODE = "INS502"
 NAME = "parameters-not-in-optimizer"
 SUMMARY = "A model that the loss comes from is held by no optimizer, so it is never trained."
 SEVERITY = Severity.WARNING
+MILDEST = Severity.INFO
 
 BAD = """\
 import torch
@@ -181,6 +182,7 @@ def _judge(view: View, held: frozenset[str]) -> Iterator[Finding | None]:
     stepped = {event.optimizer for event in view.trace.of(Step)}
     idle = _is_idle(view, stepped)
     evaluated: set[str | None] = set()
+    told: dict[str, Place | None] = {}  # where: of several losses, the first one is enough
     for event in view.events:
         if isinstance(event, Mode):
             (evaluated.discard if event.training else evaluated.add)(event.model)
@@ -190,6 +192,7 @@ def _judge(view: View, held: frozenset[str]) -> Iterator[Finding | None]:
                 continue
             models = event.models
             left = [m for m in models if m not in evaluated and _is_left_out(view, m, held)]
+            left = [m for m in left if told.get(m, event.place) == event.place]
             if not left or _is_handed_over(view, left, held):
                 continue
             # Among trained models, one that is not was forgotten; alone, it may be attacked,
@@ -198,8 +201,10 @@ def _judge(view: View, held: frozenset[str]) -> Iterator[Finding | None]:
             is_told = among
             if is_idle:
                 is_told = not among and any(_is_twin(view, left[0], other) for other in held)
-            if is_told:
-                yield _report(view, event, left)
+            found = _report(view, event, left) if is_told else None
+            if found is not None:
+                told.update(dict.fromkeys(left, event.place))
+                yield found
 
 
 def _is_idle(view: View, stepped: set[str | None]) -> bool:

@@ -6,6 +6,7 @@ A rule is a module with
     NAME       "missing-zero-grad"
     SUMMARY    one sentence: what is wrong
     SEVERITY   the severity it has at worst
+    MILDEST    the severity it has where it is least sure; left out where there is one only
     BAD        source with the mistake; the line that is told ends in `# <- here`
     GOOD       the same done right
     judge      View -> findings
@@ -13,6 +14,8 @@ A rule is a module with
                is not asked; left out where there is none. It is read before the rule is loaded, so
                it is a tuple of names, written out
     mend       (Finding, Source) -> Fix or None; left out where no fix is possible
+    is_mended  (views before, views after) -> whether a fix has done more than silence the rule;
+               left out where silence says it all
     APART      True where each finding is about a name as it is written, whatever runs before and
                after it: fixes of several are proved together; left out otherwise
     SEEN       "watch" where only a running job can see the mistake; left out otherwise

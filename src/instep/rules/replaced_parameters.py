@@ -41,6 +41,7 @@ CODE = "INS503"
 NAME = "replaced-parameters"
 SUMMARY = "Parameters were replaced after the optimizer was made, so the new ones are not trained."
 SEVERITY = Severity.ERROR
+MILDEST = Severity.WARNING
 NEEDS = (Rebound, Step)
 
 BAD = """\

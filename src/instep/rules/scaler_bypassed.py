@@ -44,6 +44,7 @@ CODE = "INS305"
 NAME = "scaler-bypassed"
 SUMMARY = "The loss is scaled, but the optimizer is stepped without the scaler."
 SEVERITY = Severity.ERROR
+MILDEST = Severity.WARNING
 NEEDS = (Backward, Step)
 
 BAD = """\

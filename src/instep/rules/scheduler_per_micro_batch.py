@@ -7,6 +7,9 @@ decayed to its end when a quarter of the training is done; a cosine then rises a
 one-cycle schedule raises an error.
 
 **Fix.** Step the scheduler once per update: right behind `optimizer.step()`, inside the same gate.
+Then count its length in updates as well, wherever it is made: `total_steps`, `T_max` or the steps
+of a warm-up that were given as `epochs * len(loader)` become `epochs * ceil(len(loader) / n)`, or
+the schedule ends with most of its way to go.
 
 **When it is fine.** If the length of the schedule was itself given in micro-batches
 (`total_steps=epochs * len(loader)`), it ends in the right place. Stepping it once per update with
@@ -20,7 +23,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from instep.rules.accumulation import pieces
+from instep.rules.accumulation import counted, pieces
 from instep.rules.finding import Severity
 from instep.rules.mending import evidence, statements
 from instep.rules.moving import moves
@@ -28,7 +31,6 @@ from instep.rules.reading import distinct, is_managed, sure_size
 from instep.rules.schedulers import may_count_calls
 from instep.rules.view import report, spelled
 from instep.trace import Backward, Schedule, Step
-from instep.trace.plain import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,6 +44,7 @@ CODE = "INS402"
 NAME = "scheduler-per-micro-batch"
 SUMMARY = "The scheduler is stepped at every micro-batch, so the schedule runs too fast."
 SEVERITY = Severity.WARNING
+MILDEST = Severity.INFO
 NEEDS = (Schedule, Step)
 
 BAD = """\
@@ -127,15 +130,14 @@ def _report(
     severity: Severity,
 ) -> Finding | None:
     window = next(window for window in closed if window.micro_batches == size)
-    times = sure_size(view, window)
-    fast = "as many times" if times is None else f"{times} times"
-    often = "at every micro-batch" if times is None else f"{times} times per update"
+    # A number that is not written is an example, and said to be one.
+    given = "" if sure_size(view, window) else f"with {counted(size)} in a window, "
     name = spelled(schedule.scheduler or "scheduler")
     return report(
         sys.modules[__name__],
         schedule,
-        f"`{name}` is stepped {often} of `{spelled(window.optimizer)}`, "
-        f"so a schedule that counts updates runs {fast} too fast.",
+        f"{given}`{name}` is stepped {size} times per update of `{spelled(window.optimizer)}`, "
+        f"so a schedule that counts updates runs {size} times too fast.",
         severity=severity,
         related=[(window.steps[0], "updated here"), (window.kept[-1], "backward here")],
         evidence=[window.steps[0], *window.kept],
@@ -145,8 +147,10 @@ def _report(
 def mend(finding: Finding, source: Source) -> Iterator[Fix]:
     """Move the schedule to where the update is."""
     schedule = source.statement_at(finding.place)
+    # Without a length in updates it may be meant to count micro-batches.
+    is_safe = finding.severity > Severity.INFO
+    title = "step the scheduler once per update"
+    if not is_safe:
+        title += ", and then count its length in updates where it is made"
     for step in statements(source, evidence(finding, Step)):
-        title = "step the scheduler once per update"
-        for fix in moves(source, title, schedule, step, after=True):
-            # Without a length in updates it may be meant to count micro-batches.
-            yield replace(fix, is_safe=finding.severity > Severity.INFO)
+        yield from moves(source, title, schedule, step, after=True, is_safe=is_safe)

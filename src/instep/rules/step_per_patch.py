@@ -13,6 +13,8 @@ gradient of the whole image: `instep explain patches`.
 
 **When it is fine.** One update per piece is ordinary stochastic gradient descent with a smaller
 batch. If that is what you want, and the gradients are cleared for each piece, ignore this rule.
+Slices of what is gone through several times, as PPO does with a rollout, are taken for mini-batches
+and not reported.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ CODE = "INS103"
 NAME = "step-per-patch"
 SUMMARY = "The optimizer steps after every piece of a batch instead of once per batch."
 SEVERITY = Severity.WARNING
+MILDEST = Severity.INFO
 NEEDS = (Drawn, Step)
 
 BAD = """\
@@ -73,7 +76,10 @@ def judge(view: View) -> Iterator[Finding]:
 
 
 def _report(view: View, found: Piecewise) -> Finding | None:
-    type_ = view.facts.get(found.drawn.loader or "", {}).get("type")
+    facts = view.facts.get(found.drawn.loader or "", {})
+    if facts.get("again"):
+        return None  # mini-batches of what is gone through several times, as a rollout is
+    type_ = facts.get("type")
     if not found.is_patches and "range(" in f"{found.drawn.loader} {type_}":
         return None  # repeated updates on one batch, as of a critic, are no pieces of it
     noun, plural = ("patch", "patches") if found.is_patches else ("piece", "pieces")

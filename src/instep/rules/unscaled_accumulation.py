@@ -24,24 +24,21 @@ from instep.rules.accumulation import (
     counted,
     fact,
     is_close,
-    is_mixed,
     is_sum,
-    judged,
     micro_batches_of_loader,
     pieces,
     quoted,
     sizes,
-    updates,
-    used_by_others,
 )
 from instep.rules.finding import Severity
 from instep.rules.losses import divided
 from instep.rules.mending import evidence, offer, step_statement
 from instep.rules.patches import are_pieces
 from instep.rules.reading import distinct, only_measures
+from instep.rules.shares import accumulated, divides_more
 from instep.rules.view import report
-from instep.rules.window_mends import window_size
-from instep.trace import Backward, Clip, Drawn, Step, Zero
+from instep.rules.window_mends import window_sizes
+from instep.trace import Backward, Clip, Step, Zero
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +52,7 @@ CODE = "INS201"
 NAME = "unscaled-accumulation"
 SUMMARY = "Mean losses of several micro-batches are added up and not divided by their number."
 SEVERITY = Severity.ERROR
+MILDEST = Severity.INFO
 NEEDS = (Backward, Step)
 
 BAD = """\
@@ -90,13 +88,8 @@ def judge(view: View) -> Iterator[Finding]:
 
 
 def _findings(view: View) -> Iterator[Finding | None]:
-    is_cut = any(drawn.of is not None for drawn in view.trace.of(Drawn))
-    for optimizer, windows in judged(view):
-        others = used_by_others(view, optimizer)
-        for window, step in updates(windows):
-            is_window = is_cut or (step.every or 0) > 1
-            if is_window and not is_mixed(window, others):
-                yield _judge(view, window, step)
+    for window, step in accumulated(view):
+        yield _judge(view, window, step)
 
 
 def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
@@ -185,7 +178,11 @@ def mend(finding: Finding, source: Source) -> Iterator[Fix]:
     calls = [source.call_at(place) for place in places]
     backward = source.statement_at(finding.place)
     step = None if backward is None else step_statement(source, finding, backward)
-    size = None if backward is None or step is None else window_size(source, backward, step)
-    if size is not None:
+    if backward is None or step is None:
+        return
+    for size in window_sizes(source, backward, step):
         edits = [None if call is None else divided(source, call, size) for call in calls]
         yield from offer(f"divide the loss by `{size}`", *edits)
+
+
+is_mended = divides_more

@@ -94,6 +94,7 @@ def report(
     severity: Severity | None = None,
     related: Iterable[tuple[Event | None, str]] = (),
     evidence: Iterable[Event] = (),
+    advice: str | None = None,
 ) -> Finding | None:
     """Return the finding of a rule at an event; None if nobody knows where the event was caused.
 
@@ -113,5 +114,6 @@ def report(
         place=event.place,
         message=message,
         related=tuple(shown.values()),
+        advice=advice,
         evidence=(event, *evidence),
     )

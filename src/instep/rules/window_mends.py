@@ -10,7 +10,8 @@ from instep.rules.edits import insert, replace, replace_bracketed
 from instep.rules.gates import gate_of
 from instep.rules.losses import loss_divisors
 from instep.rules.mending import loop_apart, offer
-from instep.rules.moving import sites
+from instep.rules.moving import meetings, sites
+from instep.rules.naming import means_same
 from instep.rules.spelling import operand, same
 
 if TYPE_CHECKING:
@@ -25,12 +26,26 @@ if TYPE_CHECKING:
 _SIZES = ("size", "window_size")
 
 
-def window_size(source: Source, backward: ast.stmt, step: ast.stmt) -> str | None:
-    """Return the number of micro-batches of a window as the source spells it."""
-    if (loop := loop_apart(source, backward, step)) is not None:
-        return pieces(source, loop)
-    _, gate = _gated(source, step)
-    return None if gate is None else operand(gate.number, source.code(gate.number))
+def window_sizes(source: Source, backward: ast.stmt, step: ast.stmt) -> Iterator[str]:
+    """Give the number of micro-batches of a window as the source spells it, best first: what its
+    gate compares with, then the rounds of a loop that is around the backward and not the step.
+
+    Both may be in helpers: what counts is where the calls of these stand.
+    """
+    rounds: list[str] = []
+    for inner, outer in meetings(source, backward, step):
+        loops = [loop for site in inner[:-1] for loop in source.loops(site)]
+        apart = loop_apart(source, inner[-1], outer[-1])
+        loops += [] if apart is None else [apart]
+        if loops:
+            size, over = pieces(source, loops[-1]), getattr(loops[-1], "iter", backward)
+            rounds += [size] if size and means_same(source, over, backward) else []
+            continue
+        for site in outer:
+            gate = gate_of(source, site)
+            if gate is not None and means_same(source, gate.number, backward):
+                yield operand(gate.number, source.code(gate.number))
+    yield from rounds
 
 
 def close_last_window(source: Source, step: ast.stmt) -> Iterator[Fix]:

@@ -45,7 +45,8 @@ FIX = {
     "with encode=.",
     "position": "resize with align_corners=False and a scale_factor, give positions as an input of "
     "their own, or pass approximate=True.",
-    "remainder": "pad or crop the images to a multiple of that stride.",
+    "remainder": "pad images and targets to {more} pixels along axis {axis}, or crop them to "
+    "{fewer}.",
     "size": "use a model that runs on any size, or halo=0 for independent patches. If the batch "
     "axis is missing, add it: image[None].",
     "type": "let types follow the input (x.to(weight.dtype) instead of x.float()), or pass halo=0 "
@@ -234,6 +235,12 @@ def _refuse(reason: str, found: probe.Unsplittable) -> NoReturn:
     fix = FIX[found.kind]
     if found.kind == "size" and any(word in text for word in ("dtype", "scalar type", "Double")):
         reason, fix = f"it is tried in float64, where it fails: {text}", FIX["type"]
+    elif found.kind == "remainder":
+        fewer = found.size // found.align * found.align
+        fix = fix.format(more=fewer + found.align, fewer=fewer, axis=found.axis)
+        # It was tried at another size, which is what the model's own words are about.
+        if text:
+            reason = f"{reason} (at {found.tried} pixels, with the same rest, it says: {text})"
     elif text:
         reason = f"{reason} ({text})"
     # The finding's own traceback is about the probe, not about anything the user wrote.

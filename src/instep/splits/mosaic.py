@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from instep.errors import SplitError
+from instep.splits.heads import channels_seen
 from instep.splits.plan import Piece
 from instep.splits.tiles import take
 from instep.splits.tree import renewed, tensors
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 IGNORED = -100
 """What cross_entropy ignores unless told otherwise."""
+VOID = 255
+"""What label images say where there is no label."""
 
 
 class Mosaic:
@@ -45,6 +48,8 @@ class Mosaic:
         together: int | None,
         ignore: int | Literal["auto"] | None,
         tried: set[Hashable] | None = None,
+        watched: Sequence[nn.Module] = (),
+        heads: dict[Hashable, dict[int, int]] | None = None,
     ) -> None:
         self.certificate = certificate
         self.tiles = tiles
@@ -56,13 +61,21 @@ class Mosaic:
         bounds = [*range(0, images.samples, size), images.samples]
         self._rows = [slice(a, b) for a, b in itertools.pairwise(bounds)]
         self._places = [(rows, tile) for rows in self._rows for tile in tiles]
-        self._items = self._count(ignore)
+        self._ignore = ignore
+        self._items: list[int | None] | None = None
         self._tried = set() if tried is None else tried
+        self._watched = watched
+        self._heads = {} if heads is None else heads
+        reported = certificate.channels
+        self._channels = {n: reported[kind] for n, kind in self._kinds.items() if reported}
+        """Of the output that each target belongs to, where that is known."""
 
     def __len__(self) -> int:
         return len(self._places)
 
     def __iter__(self) -> Iterator[Piece]:
+        if self._items is None:
+            self._items = self._count()
         for (rows, tile), items in zip(self._places, self._items, strict=True):
             yield Piece(self._cut(rows, tile), items, partial(self._cropping, tile), tile.likeness)
 
@@ -86,6 +99,7 @@ class Mosaic:
 
     def try_on(self, function: Callable[[Any], Any]) -> None:
         """Raise if a patch of these images is not a part of the whole, as `function` uses it."""
+        self._look_at_heads(function)
         key = (getattr(function, "__code__", id(function)), self._images.sizes)
         if self._model is None or not self._rows or not self.certificate.is_exact:
             return
@@ -159,37 +173,59 @@ class Mosaic:
             more="patches",
         )
 
-    def _count(self, ignore: int | Literal["auto"] | None) -> list[int | None]:
+    def _look_at_heads(self, function: Callable[[Any], Any]) -> None:
+        """See how many classes the labels' outputs have, if nothing has told and it matters."""
+        labels = [n for n, tensor in self._images.targets if _are_labels(tensor)]
+        if self._channels or self._ignore != "auto" or not labels or not self._places:
+            return
+        key = (getattr(function, "__code__", id(function)), *labels)
+        if key not in self._heads:
+            rows, tile = self._places[0]
+            piece = self._cut(rows, tile)
+            cut = list(tensors(piece))
+            sizes = {n: cut[n].shape[-self._images.dims :] for n in labels}
+            self._heads[key] = channels_seen(self._watched, lambda: function(piece), sizes)
+        self._channels, self._items = self._heads[key], None
+
+    def _count(self) -> list[int | None]:
         """Return the target pixels of every piece that count; one read of the device for all.
 
         None where targets disagree about it: a loss that is returned alone is a mean over which?
+        And where labels stand out, and nothing tells whether they are classes.
         """
         if not self._images.targets:
             return [self._area(rows, tile, 0) for rows, tile in self._places]
-        counts = [
-            self._counted(tensor, self._kinds[n], ignore) for n, tensor in self._images.targets
-        ]
+        counts = []
+        for number, tensor in self._images.targets:
+            count = self._counted(number, tensor)
+            if count is None:
+                return [None] * len(self._places)
+            counts.append(count)
         shares = [[count / (sum(each) or 1) for count in each] for each in counts]
         return [
             counts[0][k] if all(abs(s[k] - shares[0][k]) < 1e-12 for s in shares) else None
             for k in range(len(self._places))
         ]
 
-    def _counted(
-        self, target: Tensor, output: int, ignore: int | Literal["auto"] | None
-    ) -> list[int]:
-        if target.is_floating_point() or target.dtype is torch.bool or ignore is None:
+    def _counted(self, number: int, target: Tensor) -> list[int] | None:
+        output = self._kinds[number]
+        if not _are_labels(target) or self._ignore is None:
             return [self._area(rows, tile, output) for rows, tile in self._places]
-        if ignore == "auto":
+        odd = None
+        if self._ignore == "auto":
             # A label that is no class of the output is one that the loss must be ignoring.
-            channels = (self.certificate.channels or (0,) * (output + 1))[output]
             known = target != IGNORED
-            if channels:
+            if channels := self._channels.get(number, 0):
                 known &= (target >= 0) & (target < max(channels, 2))
+            else:
+                odd = (known & ((target < 0) | (target == VOID))).any()
         else:
-            known = target != ignore
+            known = target != self._ignore
         parts = [take(known[rows], tile.placed(output)).sum() for rows, tile in self._places]
-        return [int(n) for n in torch.stack(parts).tolist()] if parts else []
+        if not parts:
+            return []
+        *found, is_odd = torch.stack([*parts, parts[0] * 0 if odd is None else odd]).tolist()
+        return None if is_odd else [int(n) for n in found]
 
     def _area(self, rows: slice, tile: Tile, output: int) -> int:
         return int(rows.stop - rows.start) * self._pixels(tile, output)
@@ -250,6 +286,10 @@ class Mosaic:
                 "with Patches(model=...).",
                 more="patches",
             )
+
+
+def _are_labels(target: Tensor) -> bool:
+    return not target.is_floating_point() and target.dtype is not torch.bool
 
 
 def _fits(part: Tensor, tile: Tile, output: int) -> bool:

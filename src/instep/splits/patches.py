@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import warnings
 import weakref
 from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
-from instep.errors import InstepWarning, SplitError, four_lines
+from instep.errors import SplitError, four_lines, warn
 from instep.splits.certificate import Certificate, certify, looks_of, recalled
 from instep.splits.images import Images
 from instep.splits.micro import whole_number
@@ -71,6 +70,10 @@ class Patches:
         default_factory=weakref.WeakKeyDictionary, init=False, repr=False
     )
 
+    _heads: weakref.WeakKeyDictionary[nn.Module, dict[Hashable, dict[int, int]]] = field(
+        default_factory=weakref.WeakKeyDictionary, init=False, repr=False
+    )
+
     def __post_init__(self) -> None:
         sizes = self.patch if isinstance(self.patch, tuple) else (self.patch,)
         if not sizes or any((whole_number(size) or 0) < 1 for size in sizes):
@@ -102,8 +105,10 @@ class Patches:
         if self.halo == 0:
             certificate = _independent(found, patch)
             model = None
+            watched = models if self.model is None else [self.model]
         else:
             model = self._model(models)
+            watched = [model]
             certificate = self._certificate(model, found, patch)
         cut = tiles(certificate.axes, patch, stand_alone=self.halo == 0)
         return Mosaic(
@@ -114,6 +119,8 @@ class Patches:
             together=self.images,
             ignore=self.ignore,
             tried=None if model is None else self._tried.setdefault(model, set()),
+            watched=watched,
+            heads=self._heads.setdefault(watched[0], {}) if watched else None,
         )
 
     def certify(self, batch: Any, model: nn.Module) -> Certificate:
@@ -173,7 +180,7 @@ class Patches:
                 fix="see Patches.certify(batch, model); approximate=True or halo= asked to go on.",
                 more="patches",
             )
-            warnings.warn(text, InstepWarning, stacklevel=2)
+            warn(text)
         return certificate
 
 

@@ -37,10 +37,11 @@ class Unsplittable(Exception):  # noqa: N818 -- a finding, turned into an error 
     """The model's outputs on tiles are not those on the whole image, whatever the halo."""
 
     def __init__(
-        self, kind: str, axis: int, size: int = 0, side: int = 0, *, align: int = 1
+        self, kind: str, axis: int, size: int = 0, side: int = 0, *, align: int = 1, tried: int = 0
     ) -> None:
         super().__init__(kind)
         self.align = align
+        self.tried = tried
         self.kind = kind
         self.axis = axis
         self.size = size
@@ -120,7 +121,9 @@ def axis_of(
     try:
         view.whole(size)
     except Exception as error:
-        raise Unsplittable("remainder", sight.axis, length, align=sight.align) from error
+        raise Unsplittable(
+            "remainder", sight.axis, length, align=sight.align, tried=size
+        ) from error
     if size != sight.size and given is None:
         for near in (size // 4, size // 2):
             found = _difference_reaches(view, size, sight.scales, sight.align, near)

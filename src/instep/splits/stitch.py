@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from instep.errors import InstepWarning, SplitError, four_lines
+from instep.errors import SplitError, four_lines, warn
 from instep.splits.certificate import Certificate, certify, looks_of, recalled
 from instep.splits.coupling import require_independent
 from instep.splits.grids import Blended, Exact, Grid, Uncut
@@ -217,7 +216,7 @@ def _certificate(run: Run, halo: int | Literal["auto"], *, is_approximate: bool)
             fix="approximate=True asked to go on; overlap= hides the borders of tiles better.",
             more="patches",
         )
-        warnings.warn(text, InstepWarning, stacklevel=3)
+        warn(text)
     return certificate
 
 
@@ -255,7 +254,7 @@ def _mention_mode(model: Any) -> None:
             fix="call model.eval() before stitching; the mode is not changed here.",
             more="patches",
         )
-        warnings.warn(text, InstepWarning, stacklevel=3)
+        warn(text)
 
 
 def _device(model: Any, view: View, device: torch.device | str | None) -> torch.device:

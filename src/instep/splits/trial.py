@@ -36,7 +36,7 @@ COARSE = 0.05
 
 def differs(mosaic: Mosaic, model: nn.Module, function: Callable[[Any], Any]) -> str | None:
     """Return what is wrong if a tile's output depends on how much it reads; None if it does not."""
-    with _undisturbed(model):
+    with undisturbed(model):
         if _is_random(mosaic, function):
             return None
         for tile in _chosen(mosaic):
@@ -103,7 +103,7 @@ def _distance(one: Tensor, other: Tensor) -> float:
 
 
 @contextlib.contextmanager
-def _undisturbed(model: nn.Module) -> Iterator[None]:
+def undisturbed(model: nn.Module) -> Iterator[None]:
     """Put random states and buffers back; dropout is off meanwhile."""
     buffers = [(b, b.clone()) for b in model.buffers()]
     dropouts = [m for m in model.modules() if isinstance(m, _DropoutNd) and m.training]

@@ -2,8 +2,8 @@
 
 `dataclasses` writes up to six methods of every class as text and compiles them, and loads `inspect`
 to do so: a third of the time that `instep check` took for a small file. Here methods are closures
-over the names of the fields. The `__init__` that `dataclasses` writes is faster than such a one, so
-a class gets it as soon as it has many instances.
+over the names of the fields. An `__init__` that is written for the class is faster than such a one,
+so a class gets one as soon as it has many instances.
 
 What it makes behaves as a dataclass: `dataclasses.fields` and `replace` take it, and to a checker
 of types it is one.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dataclasses import dataclass, field, replace
 
 _NONE_GIVEN: Any = object()  # there is no default
-_MANY = 100  # instances; as many cost as much time as it takes to load `dataclasses` and to ask it
+_MANY = 40  # instances; as many cost as much time as it takes to compile an `__init__`
 _set = object.__setattr__
 
 
@@ -78,6 +78,29 @@ class _Design:
             else:
                 return False
         return known == len(values)
+
+    def written(self) -> Callable[..., None]:
+        """Return an `__init__` as `dataclasses` would write it."""
+        names: dict[str, Any] = {"_set": _set, "_NONE": _NONE_GIVEN}
+        given: dict[bool, list[str]] = {False: ["self"], True: []}
+        lines = []
+        for at, (name, each) in enumerate(self.fields.items()):
+            names[f"_{at}"] = each.default if each.factory is _NONE_GIVEN else each.factory
+            has_default = names[f"_{at}"] is not _NONE_GIVEN
+            made = "_NONE" if each.factory is not _NONE_GIVEN else f"_{at}"
+            is_named = bool(each.options.get("kw_only"))
+            given[is_named].append(f"{name}={made}" if has_default else name)
+            value = f"_{at}() if {name} is _NONE else {name}" if made == "_NONE" else name
+            lines.append(
+                f"_set(self, {name!r}, {value})" if self.is_frozen else f"self.{name} = {value}"
+            )
+        if self.post_init is not None:
+            lines.append("self.__post_init__()")
+        named = ["*", *given[True]] if given[True] else []
+        body = "\n    ".join(lines or ["pass"])
+        exec(f"def __init__({', '.join([*given[False], *named])}):\n    {body}", names)  # noqa: S102  # names of fields
+        init: Callable[..., None] = names["__init__"]
+        return init
 
     def made(self) -> type:
         """Return a dataclass of the same fields; it is made when it is first asked for."""
@@ -218,7 +241,7 @@ def _init(self: Any, *args: Any, **given: Any) -> None:
         if design.post_init is not None:
             design.post_init(self)
         return
-    written: Any = vars(design.made())["__init__"]
+    written: Any = design.written()
     written.__qualname__ = f"{cls.__qualname__}.__init__"
     cls.__init__ = written
     written(self, *args, **given)

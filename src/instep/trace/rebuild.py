@@ -52,16 +52,21 @@ def windows_of(events: Iterable[Event], optimizer: str) -> tuple[WindowRecord, .
 def _rebuilt(events: Iterable[Event], names: Iterable[str]) -> dict[str, tuple[WindowRecord, ...]]:
     """Go through the events once for all optimizers: traces of many are long."""
     walks = {name: _Walk(name) for name in names}
+    every = list(walks.values())
+    turns = _TURNS.get
     for event in events:
-        touched = event.touches()
-        turn = _TURNS.get(type(event))
+        kind = type(event)
+        turn = turns(kind)
+        touched = None if _NAMES.get(kind) is False else event.touches()
         if touched is None:
-            met: Iterable[_Walk] = walks.values()
+            met = every
         else:
             names = touched if len(touched) < 2 else dict.fromkeys(touched)
             met = [walks[name] for name in names if name in walks]
             for walk in met:
-                walk.name(event)
+                if kind is Created:
+                    walk.recreate()
+                walk.named = True
         for walk in met:
             walk.events.append(event)
             if turn is not None:
@@ -94,12 +99,11 @@ class _Walk:
     certain: bool = True  # all events are known
     known: bool = True  # those after the last clear are
 
-    def name(self, event: Event) -> None:
-        if self.named and isinstance(event, Created):
+    def recreate(self) -> None:
+        if self.named:
             self.close("recreated")
             # Another optimizer, but perhaps over the same parameters and their gradients.
             self.pending = 0 if self.pending == 0 else None
-        self.named = True
 
     def draw(self, event: Drawn) -> None:
         if event.of is None:

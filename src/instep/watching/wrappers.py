@@ -62,7 +62,9 @@ def core(thing: Any) -> Any:
     if issubclass(kind, Optimizer):
         return core_optimizer(thing)
     inner = _attributes(thing).get("scheduler")
-    return inner if issubclass(type(inner), LRScheduler) else thing
+    # A trainer has a scheduler, too, and does not stand for it.
+    is_wrapper = issubclass(type(inner), LRScheduler) and hasattr(kind, "get_last_lr")
+    return inner if is_wrapper else thing
 
 
 def _attributes(thing: object) -> Mapping[str, Any]:

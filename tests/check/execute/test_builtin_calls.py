@@ -99,3 +99,42 @@ def test_iterators_without_end():
     source = "from itertools import cycle, islice\nv = {}"
     assert value(source.format("cycle(x)")).infinite
     assert value(source.format("islice(x, 5)")).limit == 5
+
+
+NUMBERS = SETUP + "loss = model(x).mean()\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("isinstance(loss, float)", False),
+        ("isinstance(loss, (int, float))", False),
+        ("isinstance(0.5, float)", True),
+        ("isinstance(1, float)", False),
+        ("isinstance(1, (int, float))", True),
+    ],
+)
+def test_a_tensor_is_no_number(text, expected):
+    assert evaluated(text, NUMBERS) is expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "isinstance(loss, dict)",  # what a model returns may be one
+        "isinstance(loss, (float, dict))",
+        "isinstance(loss, kinds)",
+        "isinstance(x, float)",
+        "isinstance(True, int)",
+        "isinstance(loss)",
+    ],
+)
+def test_what_is_not_known_of_types(text):
+    assert not isinstance(evaluated(text, NUMBERS), bool)
+
+
+def test_types():
+    assert evaluated("type(loss)", NUMBERS).path == "torch.Tensor"
+    assert evaluated("type(0.5)") is evaluated("float")
+    assert evaluated("type(3)") is evaluated("int")
+    assert isinstance(evaluated("type(x)"), Unknown)

@@ -70,3 +70,31 @@ for x, y in loader:
     with_reset = SETUP + source.replace("RESET", "count = 0")
     assert once(with_reset, "step") == [("step", "optimizer", 2)]
     assert once(SETUP + source.replace("RESET", "pass"), "step") == [("step", "optimizer", None)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("type(loss) == float", False),
+        ("type(loss) != float", True),
+        ("int is type(loss)", False),
+        ("type(loss) is not float", True),
+        ("type(0.5) == float", True),
+        ("type(0.5) == int", False),
+        ("type(loss) is torch.Tensor", True),
+        ("type(loss) == type(loss)", True),
+        ("type(loss) in (int, float)", False),
+        ("type(loss) not in [int, float]", True),
+        ("type(loss) in (float, torch.Tensor)", True),
+    ],
+)
+def test_types(text, expected):
+    assert evaluated(text, SETUP + "loss = model(x)") is expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["type(loss) == dict", "type(x) == float", "type(loss) in (float, dict)", "type(loss) in ks"],
+)
+def test_types_that_are_not_known(text):
+    assert isinstance(evaluated(text, SETUP + "loss = model(x)"), Undecided)

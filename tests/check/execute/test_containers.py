@@ -1,5 +1,6 @@
 import pytest
 
+from instep.check.execute.tensors import Tensor
 from instep.check.execute.values import Unknown
 from tests.check.execute.run import SETUP, UPDATE, evaluated, once, value
 
@@ -93,3 +94,22 @@ def test_numbers_that_nobody_has_set_stay(change):
 
 def test_what_is_written_after_an_unknown_mapping_holds():
     assert value("d = {**more, 'every': 4}\nv = d['every']") == 4
+
+
+def test_a_tensor_at_an_unknown_place_is_added_to_what_may_be_there():
+    made = value(SETUP + "v = [x, y]\nv[k] = model(x)")
+    assert len(made.items) == 3
+    assert isinstance(made.items[-1], Tensor)
+    assert not made.exact
+    again = value(SETUP + "v = [x, y]\nv[k] = model(x)\nv[j] = model(y)")
+    assert len(again.items) == 3  # of the same model: one of them tells as much as both
+    other = "two = torch.nn.Linear(2, 2)\nv = [x]\nv[k] = model(x)\nv[j] = two(y)"
+    assert len(value(SETUP + other).items) == 3
+    known = value(SETUP + "v = [model(y), y]\nv[k] = model(x)")
+    assert len(known.items) == 3  # the first is no store of its own
+
+
+def test_what_is_no_tensor_leaves_a_list_as_it_is():
+    made = value("v = [1, 2]\nv[k] = 3")
+    assert (made.items, made.exact) == ([1, 2], True)
+    assert len(value(SETUP + "v = [x, y]\nv[1:] = model(x)").items) == 2

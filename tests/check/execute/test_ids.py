@@ -105,3 +105,14 @@ def test_units_of_schedulers():
 
 def test_only_what_is_known_is_a_fact():
     assert known(a=1, b=None, c=False) == {"a": 1, "c": False}
+
+
+def test_pieces_that_come_again():
+    loop = "for batch in loader:\n    for k in range(4):\n        for i in range(0, 64, 16):{}"
+    body = "\n            model(batch[{}]).sum().backward()\n            optimizer.step()"
+    source = SETUP + loop.format(body)
+    assert facts(source.format("i:i + 16"), "i")["again"]
+    assert "again" not in facts(source.format("k, i:i + 16"), "i")
+    assert facts(source.format("k, i:i + 16").replace("for k", "for epoch"), "i")["again"]
+    assert "again" not in facts(source.format("i:i + 16").replace("range(4)", "range(1)"), "i")
+    assert "again" not in facts(source.format("i:i + 16").replace("(4)", "(0, 64, 16)"), "i")

@@ -67,3 +67,10 @@ def test_things_without_methods_of_their_own_are_looked_into():
         SETUP + "v = range(3).run(optimizer)\noptimizer.step()"
     )
     assert events(SETUP + "range(3).index(x)\noptimizer.step()") == [("step", "optimizer", None)]
+
+
+def test_a_loss_function_that_goes_backward_may_be_anything():
+    source = SETUP + "for x in loader:\n    loss = torch.nn.BCELoss(model(x), x)\n"
+    source += "    loss.backward()\n    optimizer.step()"
+    assert ("opaque", None, "loss.backward") in once(source)
+    assert problems(source) == ["`loss` is a loss function, and goes backward like a loss"]

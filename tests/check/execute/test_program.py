@@ -31,6 +31,24 @@ def test_an_expression_is_spelled_in_one_way():
     assert module.spelled(ast.Name("x")) == "x"
 
 
+def test_names_with_dots_are_spelled_as_anything_else_is():
+    for text in ("a.b.c", "a . b", "f().b.c", "a[0].b", "(1).real", "'x'.y", "(a + b).c"):
+        node = ast.parse(text, mode="eval").body
+        assert module_of("").spelled(node) == ast.unparse(node)
+
+
+def test_a_node_is_read_once_by_each_that_asks():
+    module, asked = module_of("x"), []
+
+    def first(node, _module):
+        asked.append(node)
+
+    node = module.tree.body[0]
+    assert module.read(first, node) is module.read(first, node) is None
+    assert module.read(lambda node, _: node, node) is node
+    assert asked == [node]
+
+
 def test_the_text_of_a_statement():
     module = module_of("x = 1\nif x:\n    y = 2\n")
     assert module.text(module.tree.body[1]) == "if x:\n    y = 2"

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from instep.check.execute import roles
@@ -59,3 +61,15 @@ def test_bases_of_models():
 def test_the_last_part_of_a_name():
     assert roles.last("self.model") == "model"
     assert roles.last(None) == ""
+
+
+@pytest.mark.parametrize(
+    "names", [value for value in vars(roles).values() if isinstance(value, roles.Names)]
+)
+def test_words_are_found_as_the_pattern_finds_them(names):
+    words = {part.strip("^$") for part in re.findall(r"\^?\w+\$?", names._names)}
+    asked = {form for w in words for form in (w, f"a{w}", f"{w}b", f"_{w}_", w.upper(), w[:-1])}
+    whole = re.compile(names._names, names._flags)
+    assert asked
+    for name in asked:
+        assert (name in names) == (whole.search(name) is not None), name

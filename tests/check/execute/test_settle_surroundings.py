@@ -1,3 +1,4 @@
+from instep.trace import Backward, Drawn, Forward, Mode
 from tests.check.execute.run import SETUP, base, events, once
 
 STEP = "\n    optimizer.zero_grad()\n    model(x).sum().backward()\n    optimizer.step()"
@@ -202,3 +203,13 @@ train()
     )
     step = next(event for event in base(source) if event.kind == "step")
     assert (step.place.line, step.place.function) == (9, "train")
+
+
+def test_what_comes_again_is_the_same_event():
+    """No rule asks which of them it is; of a backward some do."""
+    source = SETUP + "for epoch in range(3):\n  for x in loader:\n    model.train()" + STEP
+    trace = base(source)
+    for kind in (Drawn, Forward, Mode):
+        found = trace.of(kind)
+        assert len({id(event) for event in found}) == len(set(found)) < len(found)
+    assert len({id(event) for event in trace.of(Backward)}) == len(trace.of(Backward))

@@ -110,7 +110,8 @@ def bind(
     if spec.kwarg is not None:
         rest = {name: value for name, value in kwargs.items() if name not in known}
         values[spec.kwarg.arg] = DictValue(rest, exact=REST not in rest)
-    if len(values) < len(every) or not known <= values.keys():
+    is_open = spec.vararg is not None or spec.kwarg is not None
+    if len(values) < len(every) or (is_open and not known <= values.keys()):
         defaults = written if REST not in kwargs else {}
         for name in [name for name in every if name not in values]:
             if name in defaults:
@@ -118,7 +119,7 @@ def bind(
             else:
                 values[name] = Unknown(f"{id(function.code)}:{name}", name)
     # They came from outside, so they may outlive the iteration.
-    inner.assigned.update(dict.fromkeys(values, -1))
+    inner.assigned = dict.fromkeys(values, -1)
 
 
 def _signature(

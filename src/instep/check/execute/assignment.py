@@ -156,15 +156,22 @@ def _bind_item(m: Machine, target: ast.Subscript, value: Value, scope: Scope) ->
         if not known:
             containers.reset(owner)
         owner.items[at if known else "?"] = value
-    elif isinstance(owner, ListValue) and isinstance(at, int) and owner.exact:
-        if -len(owner.items) <= at < len(owner.items):
-            owner.items[at] = value
+    elif isinstance(owner, ListValue):
+        _bind_in_list(owner, at, value)
     elif isinstance(owner, Net) and isinstance(value, Net):
         owner.attrs[f"[{at!r}]"] = value
         if value.written:
             _exchanged(m, target, owner, value, scope)
     elif isinstance(owner, Unknown) and isinstance(at, str | int):
         owner.attrs[f"[{at!r}]"] = value
+
+
+def _bind_in_list(owner: ListValue, at: Value, value: Value) -> None:
+    if isinstance(at, int) and owner.exact:
+        if -len(owner.items) <= at < len(owner.items):
+            owner.items[at] = value
+    elif not isinstance(at, slice) and _has_graph(value):
+        containers.put_somewhere(owner, value)
 
 
 def _bind_in_parameters(
@@ -198,9 +205,8 @@ def _unpack(m: Machine, target: ast.Tuple | ast.List, value: Value, scope: Scope
         for part in parts:
             assign(m, part, tensors.derive(m, target, [value], scope), scope)
         return
-    key, drawn = f"{id(whole)}", None
-    if isinstance(whole, Unknown):
-        key, drawn = whole.key, whole.drawn
+    is_unknown = isinstance(whole, Unknown)
+    key, drawn = (whole.key, whole.drawn) if is_unknown else (str(id(whole)), None)
     for index, part in enumerate(parts):
         if isinstance(part, ast.Name):
             spelled = part.id

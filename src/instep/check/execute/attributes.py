@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from instep.check.execute.values import Value
 
 _WHOLE = frozenset({"module", "_orig_mod", "_forward_module"})
+_SYNCS = frozenset({"sync_gradients", "is_sync_step"})
 _SETTING = Names(r"^(config|device|dtype|name|cfg|opt|args|hparams|step|epoch|num_|n_|is_|use_)")
 
 
@@ -50,12 +51,22 @@ def _unknown(m: Machine, node: ast.AST, value: Unknown, name: str, scope: Scope)
     if name == "grad":
         grads.read(m, node, Param(frozenset()), scope)  # of an input that is being attacked
     found = value.attrs.get(name)
+    if found is None and value.stem:
+        found = _of_namesake(value, name)
     if found is None:
         spelled = f"{value.known_as}.{name}" if value.known_as else name
         found = value.attrs[name] = Unknown(f"{value.key}.{name}", spelled, value.drawn)
         found.likely = scope.module.scan.defaults.get(name, found.likely)
         found.whole = value
     return found
+
+
+def _of_namesake(module: Unknown, name: str) -> Value:
+    """Return what a class of settings has that is called as its module is: whoever imports the
+    module and asks it means the class.
+    """
+    own = module.attrs.get(module.stem)
+    return find_member(own, name) if isinstance(own, Class) else None
 
 
 def _of_parameter(m: Machine, node: ast.AST, value: Param | Grad, name: str, scope: Scope) -> Value:
@@ -67,16 +78,18 @@ def _of_parameter(m: Machine, node: ast.AST, value: Param | Grad, name: str, sco
 
 def _of_role(m: Machine, node: ast.AST, value: Thing, name: str, scope: Scope) -> Value:
     """Return an attribute that something has by its role, or was given."""
-    match value, name:
-        case Optimizer(), "param_groups":
+    if isinstance(value, Optimizer):
+        if name == "param_groups":
             return ListValue([Param(value.nets, optimizer=value)])
-        case Optimizer(), "optimizer":
+        if name == "optimizer":
             return value
-        case Scheduler(), "optimizer":
+    elif isinstance(value, Scheduler):
+        if name == "optimizer":
             return value.optimizer or m.unknown(node, scope)
-        case Accelerator(), "sync_gradients" | "is_sync_step":
+    elif isinstance(value, Accelerator):
+        if name in _SYNCS:
             return value.syncs
-        case Accelerator(), "gradient_accumulation_steps":
+        if name == "gradient_accumulation_steps":
             return value.steps
     return value.attrs[name] if name in value.attrs else Method(value, name)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from instep.check.execute import conditions
 from instep.check.execute.decisions import Assumption
 from instep.check.execute.machine import BREAK, CONTINUE, RAISE, RETURN
+from instep.check.execute.standins import names_in
 from instep.trace.pattern import pattern
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def if_(m: Machine, node: ast.If, scope: Scope) -> int | None:
         if body:
             _assume(m, node, body, scope.module, holds=taken)
     if gate is None:
-        waits = taken and m.hung and m.bound == "index" and _is_turn(m, node.test)
+        waits = taken and m.hung and m.bound == "index" and _is_turn(m, node.test, scope.module)
         return _later(m, body, scope) if waits else m.run(body, scope)
     if guards and not taken and m.loops:
         m.loops[-1].guard = gate
@@ -74,11 +75,11 @@ def _asks_for_frozen(test: ast.expr, _module: Module) -> bool:
     return any(isinstance(part, ast.Attribute) and part.attr == "requires_grad" for part in parts)
 
 
-def _is_turn(m: Machine, test: ast.expr) -> bool:
+def _is_turn(m: Machine, test: ast.expr, module: Module) -> bool:
     """Say whether a condition asks how far a loop is."""
+    asked = module.read(names_in, test)
     turns = (loop.node.target for loop in m.loops if isinstance(loop.node, ast.For))
-    names = {part.id for turn in turns for part in ast.walk(turn) if isinstance(part, ast.Name)}
-    return any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(test))
+    return any(not asked.isdisjoint(module.read(names_in, turn)) for turn in turns)
 
 
 def _later(m: Machine, body: Sequence[ast.stmt], scope: Scope) -> int | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from instep.check.execute import attributes, calls, iterables, numbers, tensors
+from instep.check.execute import attributes, calls, iterables, numbers, outside, tensors
 from instep.check.execute.arguments import Call
-from instep.check.execute.machine import truth
+from instep.check.execute.machine import BUILTINS, truth
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Parameters
 from instep.check.execute.values import (
     SUM,
+    TENSOR,
     Iterator,
     ListValue,
     Native,
@@ -189,6 +190,30 @@ def hasattr_(m: Machine, call: Call) -> Value:
     made = call.unknown(m)
     made.key = f"hasattr {call.scope.module.spelled(call.node)}"
     return made
+
+
+def type_(m: Machine, call: Call) -> Value:
+    """Follow `type(value)` of a tensor, and of a plain number."""
+    value = unify(call.first)
+    if isinstance(value, Tensor) and len(call.args) == 1:
+        return TENSOR
+    if type(value) is float or type(value) is int:
+        return BUILTINS[type(value).__name__]
+    return outside.call(m, "builtins.type", call)
+
+
+def isinstance_(m: Machine, call: Call) -> Value:
+    """Follow `isinstance(value, float)`: no tensor is a number of Python."""
+    if len(call.args) == 2:
+        value, kinds = unify(call.args[0]), call.args[1]
+        asked = kinds if isinstance(kinds, tuple) else (kinds,)
+        numbers_ = (BUILTINS["float"], BUILTINS["int"])
+        if all(any(kind is number for number in numbers_) for kind in asked):
+            if isinstance(value, Tensor):
+                return False
+            if type(value) is float or type(value) is int:
+                return any(kind is BUILTINS[type(value).__name__] for kind in asked)
+    return outside.call(m, "builtins.isinstance", call)
 
 
 def partial(m: Machine, call: Call) -> Value:

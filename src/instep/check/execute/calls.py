@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from instep.check.execute import attributes, functions, methods, models, opaque, outside
 from instep.check.execute.arguments import Call, given
 from instep.check.execute.definitions import Class, Function, Instance, Super
-from instep.check.execute.levels import MOST_EXPRESSIONS
+from instep.check.execute.machine import MOST_EXPRESSIONS
 from instep.check.execute.things import Net
 from instep.check.execute.values import Method, Native, Ref, Thing, Unknown, unify
 
@@ -45,18 +45,19 @@ def _callee(m: Machine, func: ast.Attribute, receiver: Value, scope: Scope) -> V
     """Return what `receiver.name(...)` calls."""
     name = func.attr
     known = unify(receiver)
-    kind = type(known)
-    if kind is Ref:
+    if type(known) is Ref:
         return known.member(name)
-    if kind is Net:
+    if type(known) is Net:
         if _is_own(known, name, scope):
             return attributes.member(m, func, known, name, scope)
-    elif kind in _DEFINED:
-        return attributes.get(m, func, known, name, scope)
-    elif kind is Unknown and name in known.attrs:
+    elif type(known) is Unknown:
+        if name not in known.attrs:
+            return _METHOD
         stored = known.attrs[name]
         if not isinstance(stored, Unknown):
             return stored
+    elif type(known) in _DEFINED:
+        return attributes.get(m, func, known, name, scope)
     return _METHOD
 
 

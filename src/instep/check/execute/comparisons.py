@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from instep.check.execute.decisions import Undecided
 from instep.check.execute.numbers import key, number
 from instep.check.execute.ticks import Mod, Tick
-from instep.check.execute.values import DictValue, Gate, ListValue, Unknown
+from instep.check.execute.values import TENSOR, DictValue, Gate, ListValue, Native, Ref, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +53,20 @@ def compare(m: Machine, op: ast.cmpop, left: Value, right: Value) -> Value:
     if is_equality and isinstance(right, bool) and isinstance(left, Unknown):
         condition = Undecided(key(left))
         return condition if right == (kind is ast.Eq) else ~condition
-    return _undecided(m, kind, left, right)
+    alike = _same_type(left, right) if is_equality else None
+    return _undecided(m, kind, left, right) if alike is None else alike == (kind is ast.Eq)
+
+
+def _same_type(left: Value, right: Value) -> bool | None:
+    """Say whether two types are one, where `type(value)` is that of a tensor or of a number."""
+    if isinstance(left, Native) and isinstance(right, Native):
+        return left is right
+    other = right if left is TENSOR else left
+    if left is not TENSOR and right is not TENSOR:
+        return None
+    if isinstance(other, Ref):
+        return True if other.path == TENSOR.path else None
+    return False if isinstance(other, Native) else None
 
 
 def _gated(m: Machine, left: Value, right: Value, *, holds: bool) -> Value:
@@ -71,6 +84,9 @@ def _identity(m: Machine, left: Value, right: Value, *, negated: bool) -> Value:
     if left is None and right is None:
         return not negated
     if left is not None and right is not None:
+        alike = _same_type(left, right)
+        if alike is not None:
+            return alike != negated
         same = left is right
         known = not isinstance(left, Unknown) and not isinstance(right, Unknown)
         return same != negated if same or known else _undecided(m, ast.Eq, left, right)
@@ -85,6 +101,10 @@ def _contains(left: Value, right: Value, *, negated: bool) -> Value:
     if isinstance(right, ListValue | DictValue) and right.exact and not right.items:
         return negated
     items = right.items if isinstance(right, ListValue) and right.exact else right
+    if isinstance(items, tuple | list) and items:
+        alike = [_same_type(left, item) for item in items]
+        if True in alike or None not in alike:
+            return (True in alike) != negated
     plain = isinstance(items, tuple | list) and isinstance(left, _PLAIN)
     if plain and all(isinstance(item, _PLAIN) for item in items):
         return (left in items) != negated

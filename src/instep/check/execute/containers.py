@@ -62,6 +62,20 @@ def _extend(value: ListValue, given: Value) -> None:
         value.exact = False
 
 
+def put_somewhere(value: ListValue, new: Value) -> None:
+    """Put a tensor in the place of an element that is not known: any of them may be left.
+
+    What a loop puts there from the same models takes the place of what it put there before.
+    """
+    nets = unify(new).nets
+    last = unify(value.items[-1]) if value.items else None
+    if not value.exact and isinstance(last, Tensor) and last.nets == nets:
+        value.items[-1] = new
+    elif len(value.items) < _MOST:
+        value.items.append(new)
+    value.exact = False
+
+
 def default(key: str, name: str, value: Value) -> Unknown:
     """Return a setting of which the source gives the default."""
     made = Unknown(key, name)

@@ -125,6 +125,7 @@ class Ids:
                 repeated=(not pieces and loop.is_repeated()) or None,
                 pieces=pieces or None,
                 patches=(pieces and loop.patches) or None,
+                again=(pieces and loop.comes_again()) or None,
                 length=loop.length if loop.literal else None,
             )
             self.created[found] = Created(found, "loader", facts)

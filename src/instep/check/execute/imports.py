@@ -23,7 +23,7 @@ def import_(m: Machine, node: ast.Import, scope: Scope) -> int | None:
         found = m.project.find(scope.module, alias.name, 0)
         first = alias.name.partition(".")[0]
         if found is not None and (alias.asname or "." not in alias.name):
-            scope.names[alias.asname or first] = namespace(m, found)
+            scope.names[alias.asname or first] = namespace(m, found, alias.name)
         else:
             scope.names[alias.asname or first] = Ref(alias.name if alias.asname else first)
     return None
@@ -50,20 +50,21 @@ def _imported(
         # The package is being imported just now, and what it imports itself may not be there yet.
         beside = m.project.find(scope.module, name, node.level)
         if beside is not None:
-            return namespace(m, beside)
+            return namespace(m, beside, name)
     if found is not None:
         names = load(m, found).names
         if name in names:
             return names[name]
     dotted = f"{node.module}.{name}" if node.module else name
     inner = m.project.find(scope.module, dotted, node.level)
-    return namespace(m, inner) if inner is not None else Ref(dotted)
+    return namespace(m, inner, name) if inner is not None else Ref(dotted)
 
 
-def namespace(m: Machine, module: Module) -> Value:
+def namespace(m: Machine, module: Module, dotted: str) -> Value:
     """Return a module of the project as a value whose attributes are its names."""
     made = Unknown(f"module:{id(module)}", module.unit.path)
     made.attrs = load(m, module).names
+    made.stem = dotted.rpartition(".")[2]
     return made
 
 

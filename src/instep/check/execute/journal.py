@@ -23,6 +23,7 @@ class Loop:
         self.outer = outer
         self.length: int | None = None
         self.literal = False
+        self.supposed = False  # its length may be that of a branch, and another one without it
         self.index = 0
         self.nested = False  # another loop over data ran inside
         self.draws = False  # next() was called inside, outside any inner loop
@@ -39,6 +40,7 @@ class Loop:
         self.text = ""
         self.name = ""
         self.patches = False
+        self.again = False  # the loop around it does nothing but repeat it
 
     def is_batches(self) -> bool:
         """Say whether what it draws are whole batches, not pieces of one."""
@@ -56,7 +58,14 @@ class Loop:
 
     def is_repeated(self) -> bool:
         """Say whether a loop around it, over epochs, may run it again."""
-        return self.outer is not None and self.outer.text != "range(1)"
+        outer = self.outer
+        if outer is None or outer.text == "range(1)":
+            return False
+        return outer.supposed or not outer.runs_once()
+
+    def comes_again(self) -> bool:
+        """Say whether the loop around it goes through the pieces of one batch several times."""
+        return self.again and self.is_repeated() and self.feeder() is not self.outer
 
     def feeder(self) -> Loop | None:
         """Return the loop around it that draws batches, if there is one."""

@@ -18,8 +18,6 @@ MOST = 300
 """Values inside values: what is written by hand is nowhere near."""
 MOST_VALUES = 20_000
 """Values that are looked at for one: forty pairs of pairs hold one value 2 ** 40 times."""
-MOST_EXPRESSIONS = 1000
-"""Expressions that are being evaluated, over all calls inside calls."""
 
 
 def goes_down(function: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from typing import TYPE_CHECKING
 
 from instep.check.execute import assignment, conditions, grads, items, numbers, roles, standins
@@ -13,11 +14,9 @@ from instep.check.execute.values import LENGTH, Unknown
 from instep.trace.pattern import pattern
 
 if TYPE_CHECKING:
-    import ast
-
     from instep.check.execute.iterables import Source
     from instep.check.execute.machine import Machine
-    from instep.check.execute.program import Scope
+    from instep.check.execute.program import Module, Scope
     from instep.check.execute.standins import Turns
     from instep.check.execute.values import Thing, Value
 
@@ -37,16 +36,62 @@ def for_(m: Machine, node: ast.For, scope: Scope) -> int | None:
         return _once(m, node, source, scope)
     loop = enter(m, node, source.kind, source.origin)
     loop.literal, loop.cycled = source.literal, source.cycled
+    loop.supposed = source.literal and source.length == 1 and _is_supposed(m)
     loop.text = scope.module.spelled(node.iter)
     loop.name = scope.module.spelled(node.target)
     cut = source.strided and not _CARRIED.search(scope.module.text(node))
     loop.patches = cut or loop.text in roles.PATCHES or loop.name in roles.PATCHES
+    loop.again = loop.patches and _comes_again(node, loop, scope.module)
     standins.begin(m, node.target, scope, batches=source.kind == "loader")
     try:
         return _iterate(m, node, source, loop, scope)
     finally:
         m.loops.pop()
         m.turns.pop()
+
+
+def _is_supposed(m: Machine) -> bool:
+    """Say whether a branch that may not be taken sets something to 1, as for a test run."""
+    return any(
+        assumption.first <= line <= assumption.last
+        for assumption in m.decisions.assumed.values()
+        for line in assumption.module.read(_ones, assumption.module.tree)
+    )
+
+
+def _ones(tree: ast.Module, _module: Module) -> list[int]:
+    """Return the lines in which something is set to 1."""
+    return [
+        part.lineno
+        for part in ast.walk(tree)
+        if isinstance(part, ast.Assign)
+        and isinstance(part.value, ast.Constant)
+        and part.value.value == 1
+    ]
+
+
+def _comes_again(node: ast.For, loop: Loop, module: Module) -> bool:
+    """Say whether the loop around only repeats this one, as the epochs of PPO do with a rollout.
+
+    Where its variable is used, or could be handed over, it may well say which row of an image is
+    cut into pieces here.
+    """
+    outer = loop.outer
+    if outer is None or outer.kind != "range" or outer.patches:
+        return False
+    around = outer.node
+    if not isinstance(around, ast.For) or node not in module.read(_parts, around):
+        return False
+    used = module.read(_names, around.target) & module.read(_names, node)
+    return _is_epoch(outer.name) or not used
+
+
+def _parts(node: ast.AST, _module: Module) -> set[ast.AST]:
+    return set(ast.walk(node))
+
+
+def _names(node: ast.AST, _module: Module) -> set[str]:
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
 def enter(m: Machine, node: ast.AST, kind: str, origin: Thing | None) -> Loop:

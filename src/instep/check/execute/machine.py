@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from instep.check.execute.decisions import Decisions, Undecided
 from instep.check.execute.journal import Loop, Note
-from instep.check.execute.levels import MOST_EXPRESSIONS
 from instep.check.execute.program import Scope
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.values import DictValue, Gate, ListValue, Ref, Thing, Unknown, Value
@@ -24,8 +23,13 @@ if TYPE_CHECKING:
     Evaluate = Callable[["Machine", Any, Scope], Value]
     Execute = Callable[["Machine", Any, Scope], "int | None"]
 
-BREAK, CONTINUE, RETURN, RAISE = 1, 2, 3, 4
+BREAK: Final = 1
+CONTINUE: Final = 2
+RETURN: Final = 3
+RAISE: Final = 4
 """What a statement can do besides going on."""
+MOST_EXPRESSIONS: Final = 1000
+"""Expressions that are being evaluated, over all calls inside calls."""
 
 # Filled by `tables`, once every module is there.
 EVALUATE: dict[type[ast.AST], Evaluate] = {}
@@ -116,9 +120,12 @@ class Machine:
 
     def ev(self, node: ast.AST, scope: Scope) -> Value:
         """Evaluate an expression."""
-        if type(node) is ast.Name:  # every other one: it is not worth a call of its own
+        # Most are one of two kinds, which are not worth a call of their own.
+        if type(node) is ast.Name:
             found = scope.names.get(node.id)
             return found if found is not None else self.lookup(node.id, scope)
+        if type(node) is ast.Constant:
+            return node.value
         self.level += 1  # not taken back when something is raised: that ends the path
         if self.level > MOST_EXPRESSIONS:
             raise RecursionError

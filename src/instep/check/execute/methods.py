@@ -58,6 +58,10 @@ def of_criterion(m: Machine, value: Criterion, call: Call) -> Value:
         return value
     if call.name == "parameters":
         return Parameters(frozenset())
+    if call.name == "backward":  # the class was called in the place of an object of it
+        call.note(m, "opaque", what=f"{value.known_as}.backward", values=None)
+        m.problem(f"`{value.known_as}` is a loss function, and goes backward like a loss", call)
+        return call.unknown(m)
     return opaque.unknown_call(m, call.name, call, [value, *call.inputs])
 
 

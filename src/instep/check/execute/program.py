@@ -8,10 +8,10 @@ import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from instep.check.execute.scan import Scan
-from instep.check.sources import read_units
+from instep.check.sources import read_units, units_from_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from instep.check.execute.definitions import Class
     from instep.check.execute.journal import Loop
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from instep.trace import Place
 
 _V = TypeVar("_V")
+_UNREAD = object()
 _MOST_LINES = 6_000  # of a file that is followed because another one imports it
 _RELATED = re.compile(
     r"backward\(|zero_grad|\.step\(|clip_grad|optim|[Ll]oss|accum|scaler|\.grad\b"
@@ -44,7 +45,7 @@ class Module:
         self._places: dict[ast.AST, Place] = {}
         self._spelled: dict[ast.AST, str] = {}
         self._keys: dict[ast.AST, str] = {}
-        self._read: dict[tuple[object, ast.AST], Any] = {}
+        self._read: dict[object, dict[ast.AST, Any]] = {}
         self._lines: list[str] | None = None
         self._is_old: bool | None = None
         # What was found out about a function, a class or a branch from its text.
@@ -86,7 +87,11 @@ class Module:
             return node.id
         found = self._spelled.get(node)
         if found is None:
-            found = self._spelled[node] = ast.unparse(node)
+            if type(node) is ast.Attribute and isinstance(node.value, ast.Name | ast.Attribute):
+                found = f"{self.spelled(node.value)}.{node.attr}"
+            else:
+                found = ast.unparse(node)
+            self._spelled[node] = found
         return found
 
     def counts(self, node: ast.AST) -> bool:
@@ -102,11 +107,14 @@ class Module:
         """Return what a function reads off the text of a node; it is asked once, however often the
         node is executed.
         """
-        at = (ask, node)
-        if at not in self._read:
-            self._read[at] = ask(node, self)
-        found: _V = self._read[at]
-        return found
+        known = self._read.get(ask)
+        if known is None:
+            known = self._read[ask] = {}
+        found: Any = known.get(node, _UNREAD)
+        if found is _UNREAD:
+            found = known[node] = ask(node, self)
+        answer: _V = found
+        return answer
 
     def key(self, node: ast.AST) -> str:
         """Return a text by which the unknown value of a node is the same wherever it is met."""
@@ -167,7 +175,9 @@ class Scope:
 class Project:
     """The files that belong together: finds what an import of one of them means."""
 
-    def __init__(self) -> None:
+    def __init__(self, texts: Mapping[str, bytes] | None = None) -> None:
+        """`texts` are the contents of files, by their absolute paths, that are not written yet."""
+        self._texts = texts or {}
         self._loaded: dict[str, Module | None] = {}
         self._roots: dict[str, list[str]] = {}
         self._main: tuple[str, Module] | None = None
@@ -229,7 +239,7 @@ class Project:
         tried: list[str] = []
         for root in roots:
             base = os.path.join(root, *parts) if parts else root  # noqa: PTH118
-            for candidate in (f"{base}.py", os.path.join(base, "__init__.py")):  # noqa: PTH118
+            for candidate in (f"{base}.py", f"{base}{os.sep}__init__.py"):
                 tried.append(candidate)
                 if os.path.isfile(candidate):  # noqa: PTH113  # thousands of candidates
                     return candidate, tuple(tried)
@@ -258,7 +268,11 @@ class Project:
         if file not in self._loaded:
             # A package's own file may hold nothing but the names that others import from it.
             worth = None if file.endswith("__init__.py") else _worth_following
-            units = read_units(file, shown=os.path.relpath(file), wanted=worth)
+            shown = os.path.relpath(file)
+            if file in self._texts:
+                units = units_from_bytes(self._texts[file], shown, wanted=worth)
+            else:
+                units = read_units(file, shown=shown, wanted=worth)
             one = units[0] if isinstance(units, list) and len(units) == 1 else None
             self._loaded[file] = None if one is None else Module(one, file)
         return self._loaded[file]

@@ -18,7 +18,9 @@ class Names:
     """
 
     def __init__(self, names: str, flags: re.RegexFlag = re.NOFLAG) -> None:
-        self._pattern = pattern(names, flags)
+        self._names, self._flags = names, flags
+        self._words: list[str] | None = None  # with "^" and "$" around those that have them
+        self._others: re.Pattern[str] | None = None
         self._said: dict[str, bool] = {}
 
     def __contains__(self, name: str) -> bool:
@@ -26,8 +28,37 @@ class Names:
         if found is None:
             if len(self._said) >= _MOST:
                 self._said.clear()
-            found = self._said[name] = self._pattern.search(name) is not None
+            found = self._said[name] = self._fits(name)
         return found
+
+    def _fits(self, name: str) -> bool:
+        """Look for the words first: to compile them takes longer than to look for them."""
+        if self._words is None:
+            words, others = _split(self._names)
+            self._words = [w.lower() for w in words] if self._flags else words
+            self._others = pattern("|".join(others), self._flags) if others else None
+        bounded = f"^{name.lower() if self._flags else name}$"
+        if any(word in bounded for word in self._words):
+            return True
+        return self._others is not None and self._others.search(name) is not None
+
+
+def _split(names: str) -> tuple[list[str], list[str]]:
+    """Split the alternatives of a pattern into words and others.
+
+    >>> _split("scaler|^amp_scale|net(_|$)|bar$")
+    (['scaler', '^amp_scale', 'bar$'], ['net(_|$)'])
+    """
+    words: list[str] = []
+    others: list[str] = []
+    part, depth = "", 0
+    for piece in names.split("|"):
+        part = f"{part}|{piece}" if depth else piece
+        depth += piece.count("(") - piece.count(")")
+        if not depth:
+            is_word = part.removeprefix("^").removesuffix("$").isidentifier()
+            (words if is_word else others).append(part)
+    return words, others
 
 
 OPTIMIZER_CLASS = Names(

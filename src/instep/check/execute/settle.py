@@ -33,6 +33,8 @@ class Settler:
         self.ids = Ids(self.owners.holds)
         self.spelled: dict[ast.AST, str] = {}  # losses, by the calls that take them backward
         self._owning: dict[object, Held] = {}
+        # Events that come again and again and of which no rule asks which one it is.
+        self.same: dict[tuple[object, ...], Event] = {}
         self.unsure = any(
             note.data["loop"].unsure for note in m.notes if note.kind in {"drawn", "epoch-end"}
         )
@@ -47,6 +49,12 @@ class Settler:
             if note.kind == "made":
                 # Its place in the trace; it is described when everything is known.
                 made.append((len(events), note.data["thing"]))
+                continue
+            repeating = settle_surroundings.REPEATING.get(note.kind)
+            if repeating is not None:
+                event = repeating(self, note.module.place(note.node), note.data)
+                if event is not None:
+                    events.append(event)
                 continue
             handler = handlers.get(note.kind)
             if handler is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Optimizer
@@ -51,10 +51,17 @@ def _of(s: Settler, loop: Loop) -> str | None:
     return s.ids.of_loop(feeder) if feeder is not None and _is_data(feeder) else "loop"
 
 
-def _drawn(s: Settler, place: Place, *, loop: Loop, index: int) -> Event | None:
+def _drawn(s: Settler, place: Place, data: dict[str, Any]) -> Event | None:
+    loop: Loop = data["loop"]
     if not _is_data(loop):
         return None
-    return Drawn(s.ids.of_loop(loop), index, of=_of(s, loop), place=place)
+    index: int = data["index"]
+    id_, of = s.ids.of_loop(loop), _of(s, loop)
+    at = ("drawn", id(place), id_, index, of)
+    found = s.same.get(at)
+    if found is None:
+        found = s.same[at] = Drawn(id_, index, of=of, place=place)
+    return found
 
 
 def _next(
@@ -72,14 +79,24 @@ def _epoch_end(s: Settler, place: Place, *, loop: Loop, epoch: int, batches: int
     return EpochEnd(s.ids.of_loop(loop), epoch, batches, of=_of(s, loop), place=place)
 
 
-def _forward(
-    s: Settler, place: Place, *, net: Net, training: bool | None, sync: bool | None
-) -> Event:
-    return Forward(s.ids.of(net), training, sync, place=place)
+def _forward(s: Settler, place: Place, data: dict[str, Any]) -> Event:
+    net: Net = data["net"]
+    training, sync = data["training"], data["sync"]
+    at = ("forward", id(place), net, training, sync)
+    found = s.same.get(at)
+    if found is None:
+        found = s.same[at] = Forward(s.ids.of(net), training, sync, place=place)
+    return found
 
 
-def _mode(s: Settler, place: Place, *, net: Net, training: bool) -> Event:
-    return Mode(s.ids.of(net), training, place=place)
+def _mode(s: Settler, place: Place, data: dict[str, Any]) -> Event:
+    net: Net = data["net"]
+    training = data["training"]
+    at = ("mode", id(place), net, training)
+    found = s.same.get(at)
+    if found is None:
+        found = s.same[at] = Mode(s.ids.of(net), training, place=place)
+    return found
 
 
 def _update(s: Settler, place: Place, *, scaler: Scaler) -> Event:
@@ -142,11 +159,8 @@ def _opaque(s: Settler, place: Place, *, what: str, values: list[Value] | None) 
 
 
 HANDLERS: dict[str, Callable[..., Event | None]] = {
-    "drawn": _drawn,
     "next": _next,
     "epoch-end": _epoch_end,
-    "forward": _forward,
-    "mode": _mode,
     "scaler-update": _update,
     "kept": _kept,
     "rebound": _rebound,
@@ -154,3 +168,9 @@ HANDLERS: dict[str, Callable[..., Event | None]] = {
     "opaque": _opaque,
 }
 """What makes the event of a note, by its kind."""
+REPEATING: dict[str, Callable[[Settler, Place, dict[str, Any]], Event | None]] = {
+    "drawn": _drawn,
+    "forward": _forward,
+    "mode": _mode,
+}
+"""The same of those that come most often: they are given the data as they are."""

@@ -37,7 +37,7 @@ def _backward(
     if tensor.scaled is not None:
         s.ids.of(tensor.scaled)
     line = getattr(tensor.made_at if tensor.made_at is not None else call, "lineno", 0)
-    at = f"{line}{''.join(f'.{index}' for _, index in things)}" if things else f"{line}"
+    at = f"{line}{''.join(f'.{index}' for _, index in things)}" if things else str(line)
     return Backward(
         optimizers,
         loss=s.ids.of_loss(tensor, _spelled(s, call), at),

@@ -16,7 +16,7 @@ from instep.check.execute.values import DictValue, ListValue, unify
 
 if TYPE_CHECKING:
     from instep.check.execute.machine import Machine
-    from instep.check.execute.program import Scope
+    from instep.check.execute.program import Module, Scope
     from instep.check.execute.values import Value
 
 MOST = 6
@@ -57,10 +57,14 @@ class Turns:
 
 def begin(m: Machine, target: ast.AST, scope: Scope, *, batches: bool = False) -> Turns:
     """Begin a loop; whoever does takes it from `m.turns` when it is left."""
-    names = frozenset(part.id for part in ast.walk(target) if isinstance(part, ast.Name))
-    made = Turns(names, scope, batches=batches)
+    made = Turns(scope.module.read(names_in, target), scope, batches=batches)
     m.turns.append(made)
     return made
+
+
+def names_in(node: ast.AST, _module: Module) -> frozenset[str]:
+    """Return the names that are written somewhere in a node."""
+    return frozenset(part.id for part in ast.walk(node) if isinstance(part, ast.Name))
 
 
 def _picked(m: Machine, node: ast.AST, scope: Scope) -> Turns | None:

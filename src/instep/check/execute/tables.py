@@ -147,6 +147,7 @@ _BUILTINS = {
     "getattr": builtin_calls.getattr_,
     "hasattr": builtin_calls.hasattr_,
     "int": builtin_calls.int_,
+    "isinstance": builtin_calls.isinstance_,
     "iter": builtin_calls.iter_,
     "len": builtin_calls.len_,
     "list": builtin_calls.listed,
@@ -163,9 +164,10 @@ _BUILTINS = {
     "sum": builtin_calls.sum_,
     "super": objects.super_,
     "tuple": builtin_calls.listed,
+    "type": builtin_calls.type_,
     "zip": builtin_calls.zip_,
 }
-_NAMED = ("print", "isinstance", "str", "repr", "abs", "type", "dict", "open", "any", "all")
+_NAMED = ("print", "str", "repr", "abs", "dict", "open", "any", "all")
 """Builtins that are no more than their name."""
 _CALLS = {
     accelerate.accelerator: ("Accelerator",),

@@ -60,18 +60,17 @@ def made_of(values: Iterable[Value]) -> tuple[list[Tensor], dict[Net, None], lis
         if not todo:
             break
         value = todo.pop()
-        kind = type(value)
-        if kind is Unknown:
+        if type(value) is Unknown:
             if value.made is not None:
                 todo.append(value.made)
             elif value.hint is not None:
                 nets.update(dict.fromkeys(value.hint))
             unknown.append(value)
-        elif kind is Tensor:
+        elif type(value) is Tensor:
             tensors.append(value)
-        elif kind is Net:
+        elif type(value) is Net:
             nets[value] = None
-        elif kind in _CONTAINERS:
+        elif type(value) in _CONTAINERS:
             todo.extend(inside(value))
     return tensors, nets, unknown
 

@@ -8,7 +8,7 @@ is used tells its role.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import ast
@@ -42,7 +42,7 @@ SUM = "sum()"
 """The name of a count that the data decide: how many items a mask leaves."""
 
 
-LONGEST = 240
+LONGEST: Final = 240
 """Characters of a name or a key: in a loop, one that is made of another grows at each pass."""
 
 
@@ -87,6 +87,7 @@ class Unknown(Thing):
     formula: tuple[Any, ...] | None = None  # the operation that it is the result of
     hint: frozenset[Net] | None = None  # the models that it was made of
     whole: Unknown | None = None  # what it is an attribute of
+    stem = ""  # the name of the module of the project that it is
 
     def __init__(self, key: str, name: str | None = None, drawn: Thing | None = None) -> None:
         if len(key) > LONGEST:
@@ -124,6 +125,10 @@ class Ref(Thing):
         if found is None:
             found = self._members[name] = Ref(f"{self.path}.{name}")
         return found
+
+
+TENSOR = Ref("torch.Tensor")
+"""The type of a tensor."""
 
 
 class Method(Thing):

@@ -106,6 +106,7 @@ class Closing:
         heard = self._together.round(said, what, meanwhile)
         require_same_close(heard, lane.name)
         require_alike(heard, [lane])
+        self._together.streams.require_same(heard, what)
         self._together.drift.require_same(heard, what)
         return Verdict.of(heard, len(lane.buffers.members))
 
@@ -135,6 +136,7 @@ class Closing:
             print_of=self._print_of(lane),
             weights=self._together.weights_at_close(lane),
             alike=self._together.alike.of([lane]),
+            streams=self._together.streams.news(),
             micro_batches=lane.micro_batches,
             scale=scale,
             is_gathered=lane.is_gathered,

@@ -10,14 +10,13 @@ close and at a save.
 from __future__ import annotations
 
 import math
-import warnings
 import zlib
 from typing import TYPE_CHECKING
 
 import torch
 
 from instep.engine.ranks.headers import agreed, ranks_that
-from instep.errors import InstepWarning, four_lines
+from instep.errors import four_lines, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -103,7 +102,7 @@ class Drift:
                 "those of rank 0 to all now and then.",
                 more="ranks",
             )
-            warnings.warn(text, InstepWarning, stacklevel=2)
+            warn(text)
 
 
 def _held(optimizer: torch.optim.Optimizer) -> list[Tensor]:

@@ -70,6 +70,8 @@ class Said:
     """Whether, as far as it knows, this is the last close of its window."""
     deal: int = 0
     """A number of the order in which `shard` deals out samples, if it does."""
+    streams: list[list[int]] = field(default_factory=list)
+    """What it has newly passed over of the stream that `shard` deals out, if it does."""
     touched: tuple[str, ...] = ()
     """The optimizers whose windows it has added to."""
     print_of: int = 0
@@ -280,7 +282,8 @@ def require_agreement(heard: Sequence[Said], doing: str) -> None:
             why=f"they came to one agreement for different things: {came}. The window was thrown "
             "away.",
             fix="let every rank run the same loops with the same sizes, and close the same "
-            "optimizers in the same order; only the data differ.",
+            "optimizers in the same order; only the data differ. What saves or loads is called on "
+            "every rank, without `if rank == 0`.",
             more="ranks",
         )
 

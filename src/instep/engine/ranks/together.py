@@ -30,6 +30,7 @@ from instep.engine.ranks.headers import (
 from instep.engine.ranks.padding import Padding, require_one_lane
 from instep.engine.ranks.ready import Ready
 from instep.engine.ranks.sharded import Shards
+from instep.engine.ranks.streams import Streams
 from instep.engine.ranks.wrapped import Quiet
 from instep.errors import said_of
 
@@ -88,6 +89,7 @@ class Together:
         """How many this rank has begun, also those that failed before all ranks had."""
         self.alike = Alike()
         self.drift = Drift()
+        self.streams = Streams(ranks.rank, ranks.world)
         self._lanes: list[Lane] = []
         self._closing = Closing(self)
 
@@ -128,11 +130,18 @@ class Together:
         described = ", ".join(f"{size} for {name!r}" for name, size in sizes.items())
         about = f"loop {self.loops} in windows of {described}"
         said = Said(
-            Kind.BEGIN, about, has_more=self.has_more, deal=deal, weights=self.weights_between()
+            Kind.BEGIN,
+            about,
+            has_more=self.has_more,
+            deal=deal,
+            weights=self.weights_between(),
+            streams=self.streams.news(),
         )
-        heard = self.round(said, "the start of a loop")
+        what = "the start of a loop"
+        heard = self.round(said, what)
         require_one_deal(heard)
-        self.drift.require_same(heard, "the start of a loop")
+        self.streams.require_same(heard, what)
+        self.drift.require_same(heard, what)
         return self.any_has_more
 
     def weights_between(self) -> tuple[float, ...]:

@@ -1,0 +1,243 @@
+"""Streams that are dealt out: ranks that do not draw the same one are told."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import warnings
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+import instep
+from instep.errors import InstepWarning, WindowError
+from tests.distributed.kit import spread, values
+from tests.engine.kit import mlp
+
+SAMPLES = 24
+
+
+class Stream(IterableDataset):
+    """Numbers in an order that is drawn in one way or another, and what is made of them."""
+
+    def __init__(self, how, rank, kind="number"):
+        self.how, self.rank, self.kind, self.epoch = how, rank, kind, 0
+
+    def __iter__(self):
+        info = get_worker_info()
+        first, step = (0, 1) if info is None else (info.id, info.num_workers)
+        order = list(range(first, SAMPLES, step))
+        self.epoch += 1
+        if self.how == "the system":
+            random.Random().shuffle(order)
+        if self.how == "torch":
+            order = [order[i] for i in torch.randperm(len(order)).tolist()]
+        if self.how in ("seeded", "another seed", "late"):
+            own = self.rank if self.how == "another seed" else 0
+            random.Random(1000 * own + self.epoch).shuffle(order)
+        if self.how == "late" and self.rank == 1:
+            order[-2:] = order[:-3:-1]
+        if self.how == "shorter" and self.rank == 1:
+            order.pop()
+        return map(self.made, order)
+
+    def made(self, number):
+        if self.kind == "number":
+            return number
+        image = torch.full((2, 2), float(number))
+        if "changed" in self.kind:
+            image += torch.rand(2, 2) + self.rank
+        if self.kind == "drawn":
+            return image, number, random.Random().randrange(1000)
+        if "constant" in self.kind:
+            return image, "train"
+        return (image, number % 7) if "label" in self.kind else image
+
+
+def train(rank, world, how, kind, workers, style, epochs=2):
+    plain = mlp()
+    model = spread(plain, "ddp")
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.01))
+    # As many programs do: other dropout on each rank.
+    torch.manual_seed(100 + rank)
+    # Ranks of a crew end with the tests, and their loaders' workers with each case.
+    multiprocessing.current_process()._config["daemon"] = False
+    workers = rank if workers == "other" else workers
+    stream = Stream(how, rank, kind)
+    context = "fork" if workers else None
+    patience = 30.0 if workers else 0.0
+    loader = DataLoader(
+        stream, 2, num_workers=workers, multiprocessing_context=context, timeout=patience
+    )
+    loader = instep.distributed.shard(stream if style == "iterable" else loader)
+    start, said, seen = values(plain), [], []
+
+    def loss(batch):
+        return model(torch.ones(1, 5).double()).mean() * 0.1
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(epochs):
+            seen.append([])
+            try:
+                if style == "function":
+                    for batch in stepper.batches(loader):
+                        seen[-1] += batch.tolist()
+                        stepper.step(batch, loss)
+                    continue
+                for window in stepper.windows(loader, size=2):
+                    for batch in window:
+                        number = batch if kind == "number" else 0
+                        seen[-1] += torch.as_tensor(number).reshape(-1).tolist()
+                        window.backward(loss(batch), items=1)
+            except WindowError as error:
+                said.append(str(error))
+                break
+    warned = [str(w.message) for w in caught if w.category is InstepWarning]
+    return said, warned, values(plain) == start, seen
+
+
+@pytest.mark.parametrize("style", ["windows", "iterable", "function"])
+@pytest.mark.parametrize("how", ["the system", "torch", "another seed"])
+def test_another_order_is_said_at_once_and_an_error_at_the_end(two, how, style):
+    found = two.run(train, how, "number", 0, style)
+    for said, warned, _, seen in found:
+        assert len(warned) == 1
+        assert "have different samples at the same places of a stream" in warned[0]
+        words = "rank 1 and rank 0 do not draw the same stream from shard(): the same samples came"
+        assert said[0].startswith(words)
+        assert "same number on every rank" in said[0]
+        # In function style a loop ends after its last close, and the next one tells.
+        assert len(seen) == (2 if style == "function" else 1)
+
+
+@pytest.mark.parametrize("how", ["the system", "torch"])
+def test_another_order_in_workers(two, how):
+    for said, warned, _, _ in two.run(train, how, "number", 2, "windows"):
+        assert len(warned) == 1
+        assert said[0].startswith("rank 1 and rank 0 do not draw the same stream from shard()")
+
+
+def test_names_that_are_drawn_at_random_are_no_error(two):
+    for said, warned, _, _ in two.run(train, "seeded", "drawn", 0, "windows"):
+        assert said == []
+        assert len(warned) == 1
+
+
+def test_a_name_that_all_samples_have_says_nothing(two):
+    for _, warned, _, _ in two.run(train, "torch", "changed constant", 0, "windows"):
+        assert len(warned) == 1
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["number", "label", "changed label"])
+def test_the_same_order_is_left_alone(crew, kind, workers):
+    found = crew.run(train, "seeded", kind, workers, "windows", 3)
+    assert all(said == [] and warned == [] for said, warned, _, _ in found)
+    if kind == "number":
+        for epoch in range(3):
+            seen = [number for _, _, _, each in found for number in each[epoch]]
+            assert sorted(seen) == list(range(SAMPLES))
+
+
+@pytest.mark.parametrize("style", ["iterable", "function"])
+def test_the_same_order_in_other_styles(two, style):
+    found = two.run(train, "seeded", "number", 0, style, 3)
+    for epoch in range(3):
+        assert sorted(found[0][3][epoch] + found[1][3][epoch]) == list(range(SAMPLES))
+    assert all(said == [] and warned == [] for said, warned, _, _ in found)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("late", "the same samples came in another order."),
+        ("shorter", "they had 23 and 24 samples at the end."),
+    ],
+)
+@pytest.mark.parametrize("style", ["windows", "function"])
+def test_what_differs_late_is_found_at_the_end(two, how, words, style):
+    # In function style a loop ends after its last close, and the next one tells.
+    for said, _, _, _ in two.run(train, how, "number", 0, style):
+        assert words in said[0]
+
+
+def test_images_alone_in_another_order_are_found_at_the_end_of_the_epoch(two):
+    for said, warned, _, _ in two.run(train, "torch", "image", 0, "windows"):
+        assert "the same samples came in another order." in said[0]
+        assert "have different samples at the same places of a stream" in warned[0]
+
+
+def test_images_alone_that_are_changed_on_the_way_are_said_once(two):
+    for said, warned, _, _ in two.run(train, "seeded", "changed", 0, "windows"):
+        assert said == []
+        assert len(warned) == 1
+        assert "changed at random on the way, which is fine" in warned[0]
+
+
+def train_in_parts(rank, world):
+    """Ranks 0 and 1 deal out one stream, and rank 2 has another one, of a machine of its own."""
+    model = spread(mlp(), "ddp")
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.01))
+    stream = Stream("another seed", rank // 2)
+    loader = instep.distributed.shard(DataLoader(stream, 2), rank=rank % 2, world=2)
+    for window in stepper.windows(loader, size=2):
+        for _ in window:
+            window.backward(model(torch.ones(1, 5).double()).mean(), items=1)
+    return window.index
+
+
+def test_streams_of_a_part_of_the_ranks_are_their_own(three):
+    assert three.run(train_in_parts) == [2, 2, 2]
+
+
+def test_loaders_with_other_numbers_of_workers(two):
+    for said, _, is_as_it_was, _ in two.run(train, "seeded", "number", "other", "windows"):
+        assert "their loaders have 0 and 1 workers." in said[0]
+        assert is_as_it_was
+
+
+def leave_and_resume(rank, world, path, workers):
+    """Epochs that are left early, with workers that stay, and one that is gone on with."""
+    multiprocessing.current_process()._config["daemon"] = False
+
+    def build():
+        plain = mlp()
+        model = spread(plain, "ddp")
+        loader = DataLoader(
+            Stream("seeded", rank),
+            1,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            multiprocessing_context="fork" if workers else None,
+        )
+        stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.01))
+        return model, stepper, instep.distributed.shard(loader)
+
+    model, stepper, loader = build()
+    for epoch in stepper.epochs(4):
+        for window in stepper.windows(loader, size=2):
+            for _ in window:
+                window.backward(model(torch.ones(1, 5).double()).mean(), items=1)
+            if epoch == 3:
+                stepper.save(path)
+            if window.index % 2:
+                # Who looks into the loader besides does not count.
+                next(iter(instep.distributed.shard(Stream("seeded", rank))))
+                break
+    model, stepper, loader = build()
+    stepper.load(path)
+    seen = []
+    for window in stepper.windows(loader, size=2):
+        for batch in window:
+            seen += batch.tolist()
+            window.backward(model(torch.ones(1, 5).double()).mean(), items=1)
+    return seen
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_epochs_that_are_left_and_gone_on_with_are_no_difference(two, tmp_path, workers):
+    found = two.run(leave_and_resume, str(tmp_path / "run"), workers)
+    assert len(found[0] + found[1]) == SAMPLES - 8
+    assert len({*found[0], *found[1]}) == SAMPLES - 8

@@ -1,0 +1,90 @@
+"""A mean over other than samples is noticed where the loss says so itself, and nowhere else."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import instep
+from instep.errors import InstepWarning
+
+X = torch.randn(8, 5, generator=torch.Generator().manual_seed(0))
+UNEVEN = torch.tensor([0, -100, -100, 0, 1, 2, 1, 1])
+EVEN = torch.tensor([0, -100, -100, 0, 1, -100, -100, 1])
+FULL = torch.tensor([0, 1, 2, 0, 1, 2, 1, 1])
+WEIGHT = torch.tensor([1.0, 2.0, 5.0])
+
+
+def said(targets, make, *, x=X, split=4, times=1) -> list[str]:
+    torch.manual_seed(0)
+    model = nn.Linear(5, 3)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(times):
+            stepper.step((x, targets), lambda piece: make(model, *piece), split=split)
+    assert all(w.category is InstepWarning and w.filename == __file__ for w in caught)
+    return [str(w.message) for w in caught]
+
+
+def bare(model, x, y):
+    return F.cross_entropy(model(x), y)
+
+
+def test_ignored_targets_and_weights_of_classes_are_noticed_once():
+    (text,) = said(UNEVEN, bare, times=3)
+    assert "divides by 0.5 per item in one piece and by 1 in another" in text
+    assert "(targets != -100).sum()" in text
+    assert len(said(FULL, lambda m, x, y: F.cross_entropy(m(x), y, weight=WEIGHT))) == 1
+    assert len(said(UNEVEN, lambda m, x, y: F.nll_loss(m(x).log_softmax(1), y))) == 1
+    tokens = UNEVEN[:, None].expand(8, 6).contiguous()
+    words = X[:, None].expand(8, 6, 5)
+    assert len(said(tokens, flat, x=words)) == 1
+
+
+def flat(model, x, y):
+    return F.cross_entropy(model(x).flatten(0, 1), y.flatten())
+
+
+@pytest.mark.parametrize(
+    ("targets", "make"),
+    [
+        (FULL, bare),
+        (EVEN, bare),
+        (UNEVEN, lambda m, x, y: (bare(m, x, y), (y != -100).sum())),
+        (UNEVEN, lambda m, x, y: {"a": (bare(m, x, y), (y != -100).sum())}),
+        # Means over samples, whatever is ignored.
+        (UNEVEN, lambda m, x, y: F.cross_entropy(m(x), y, reduction="none").mean()),
+        (UNEVEN, lambda m, x, y: F.cross_entropy(m(x), y, reduction="sum") / len(y)),
+        (UNEVEN, lambda m, x, y: m(x).square().mean()),
+    ],
+)
+def test_right_loops_hear_nothing(targets, make):
+    assert said(targets, make) == []
+
+
+def test_one_piece_is_the_whole():
+    assert said(UNEVEN, bare, split=None) == []
+    assert said(UNEVEN, bare, split=8) == []
+
+
+@pytest.mark.parametrize(("targets", "is_right"), [(UNEVEN, False), (EVEN, True), (FULL, True)])
+def test_what_is_warned_about_is_wrong_and_what_is_not_is_right(targets, is_right):
+    """By `verify`, which says so in its own words and does not warn as well."""
+    model = nn.Linear(5, 3)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    found = instep.verify(stepper, (X, targets), lambda piece: bare(model, *piece), split=4)
+    assert found.ok == is_right
+    assert bool(said(targets, bare)) != is_right
+
+
+def test_counts_in_narrow_types_are_not_relied_on():
+    def narrow(model, x, y):
+        return F.cross_entropy(model(x).bfloat16(), y)
+
+    x = torch.randn(601, 5)
+    assert said(torch.zeros(601, dtype=torch.long), narrow, x=x, split=301) == []
