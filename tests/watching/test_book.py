@@ -1,9 +1,54 @@
 """Who is who: what has died is not kept."""
 
+import itertools
+
 import torch
 from torch import nn
 
+from instep.watching import book as module
 from instep.watching.book import Book
+from tests.watching.jobs import run
+
+
+def bare(count):
+    """Optimizers whose parameters are in no model."""
+    return [torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1) for _ in range(count)]
+
+
+def test_models_of_all_that_is_alive_already_are_looked_for_once(monkeypatch):
+    kept, searches = bare(30), []
+    monkeypatch.setattr(Book, "find_models", lambda book: searches.append(id(book)))
+    run("pass")
+    assert len(searches) == 1
+    assert len(kept) == 30
+
+
+def test_no_clock_decides_whether_the_models_of_a_job_are_found(monkeypatch):
+    kept, clock = bare(30), itertools.count(0, 1000)
+    monkeypatch.setattr(module, "thread_time", lambda: next(clock))
+    job = run("""
+layers = [torch.nn.Linear(2, 2) for _ in range(4)]
+for layer in layers:
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+""")
+    held = [job.book.parameters[id(layer.weight)] for layer in job.left["layers"]]
+    assert [each.name for each in held] == ["weight"] * 4
+    assert len(kept) == 30
+
+
+def test_whoever_makes_models_all_the_time_does_without_their_names(monkeypatch):
+    clock = itertools.count(0, 1000)
+    monkeypatch.setattr(module, "thread_time", lambda: next(clock))
+    book, layers = Book(()), [nn.Linear(2, 2) for _ in range(20)]
+    made = []
+    for layer in layers:
+        parameter = torch.nn.Parameter(torch.zeros(1))
+        layer.register_parameter("late", parameter)
+        made.append(torch.optim.SGD([parameter], lr=0.1))
+        book.take_group(made[-1], [parameter], None)
+    names = [book.parameters[id(layer.late)].name for layer in layers]
+    assert names == ["late"] * 16 + ["parameter 0"] * 4
+    book.close()
 
 
 def test_a_parameter_knows_no_dead_optimizers():

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from instep.trace import Place
     from instep.watching.apart import Apart
-    from instep.watching.book import Touched
+    from instep.watching.entries import Touched
     from instep.watching.gauges import Gauges
     from instep.watching.series import Series
 

@@ -16,7 +16,7 @@ from instep.watching import graph
 
 if TYPE_CHECKING:
     from instep.trace import Event, Place
-    from instep.watching.book import Touched
+    from instep.watching.entries import Touched
     from instep.watching.recorder import Recorder
 
 _MOST_SINCE = 1000

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import weakref
 from collections import deque
-from dataclasses import dataclass, field
 from time import perf_counter, thread_time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from instep.watching.entries import Covered, Held, Maker, Touched
 from instep.watching.spelling import spelled
 from instep.watching.wrappers import core_model, core_optimizer
 
@@ -29,67 +29,9 @@ _MOST_ALIKE = 8
 """Things of one name after which the dead among them give theirs away."""
 _MOST_SETS = 1024
 """Sets of parameters that are looked up once; a job that draws them at random has many."""
-_FREE, _SHARE = 2.0, 0.02  # seconds of looking for models, and a share of the time afterwards
-
-
-@dataclass
-class Held:
-    """A parameter, with its name and everybody who has it."""
-
-    model: str | None
-    name: str
-    optimizers: list[int] = field(default_factory=list)
-    """Keys of optimizers: they get their names when they are first used, and not before."""
-    weak: Any = None
-    is_trained: bool = False  # an optimizer that was used has it, or had it
-
-    @property
-    def parameter(self) -> Parameter | None:
-        """The parameter itself, while it lives."""
-        found: Parameter | None = self.weak()
-        return found
-
-    @property
-    def label(self) -> str:
-        """Its name with that of its model."""
-        return self.name if self.model is None else f"{self.model}.{self.name}"
-
-
-@dataclass
-class Maker:
-    """An optimizer, and where it was made."""
-
-    weak: Any
-    place: Place | None
-    count: int = 0
-    """Of its parameters."""
-    filled: bool = False
-    """Gradients were in them when it was made, or when the watcher came: nobody has told whose."""
-    inherits: Any = None
-    """A gradient that the step of an optimizer before it has used."""
-
-
-@dataclass(frozen=True, slots=True)
-class Touched:
-    """What the gradients of one backward went into."""
-
-    optimizers: tuple[str, ...]
-    models: tuple[str, ...]
-    foreign: tuple[str, ...]
-    """Names of parameters that no optimizer holds."""
-    witnesses: tuple[tuple[str, Any], ...]
-    """One parameter of each optimizer, as weak references."""
-    keys: tuple[int, ...]
-    is_hooked: bool
-    """Hooks of the user's own change the gradients on their way."""
-
-
-class Covered(NamedTuple):
-    """Optimizers that hold any of some parameters."""
-
-    whole: tuple[str, ...]
-    """Those that hold no others."""
-    partly: tuple[str, ...]
+_FREE = 16
+"""Searches for models that are made whatever they cost: no clock decides what a job is told."""
+_SECONDS, _SHARE = 2.0, 0.02  # of looking for models, and a share of the time, for all others
 
 
 class Book:
@@ -116,7 +58,7 @@ class Book:
         self.fresh: deque[Any] = deque()
         """Models that were taken and that nobody has hooked yet."""
         self._enough = 1024  # entries after which the dead are looked for
-        self._began, self._searched = perf_counter(), 0.0
+        self._began, self._searches, self._searched = perf_counter(), 0, 0.0
 
     # Names
 
@@ -180,8 +122,10 @@ class Book:
     def find_models(self) -> None:
         """Look for models that are alive: those that are no part of another one."""
         started = thread_time()
-        if self._searched > max(_FREE, _SHARE * (perf_counter() - self._began)):
+        allowed = max(_SECONDS, _SHARE * (perf_counter() - self._began))
+        if self._searches >= _FREE and self._searched > allowed:
             return  # whoever makes models all the time does without their names
+        self._searches += 1
         modules = [thing for thing in gc.get_objects() if _is_module(thing)]
         inside = {id(part) for module in modules for part in module._modules.values()}  # noqa: SLF001
         for module in modules:
@@ -221,6 +165,24 @@ class Book:
         self, optimizer: Optimizer, parameters: Iterable[Parameter], place: Place | None
     ) -> None:
         """Take the parameters of an optimizer into the book."""
+        if self._take_group(optimizer, parameters, place):
+            self.find_models()
+        self._changed()
+
+    def take_alive(self, optimizers: Iterable[Optimizer]) -> None:
+        """Take optimizers that were there before; their models are looked for once."""
+        unknown = 0
+        for optimizer in optimizers:
+            held = [p for group in optimizer.param_groups for p in group["params"]]
+            unknown += self._take_group(optimizer, held, None)
+        if unknown:
+            self.find_models()
+        self._changed()
+
+    def _take_group(
+        self, optimizer: Optimizer, parameters: Iterable[Parameter], place: Place | None
+    ) -> bool:
+        """Take parameters of an optimizer; say whether any of them was unknown."""
         key = id(optimizer)
         made = self.optimizers.get(key)
         if made is None or made.weak() is not optimizer:
@@ -239,9 +201,7 @@ class Book:
             if key not in known.optimizers:
                 # Of a model that gets a new optimizer again and again, the dead would add up.
                 known.optimizers = [k for k in known.optimizers if self._lives(k)] + [key]
-        if unknown:
-            self.find_models()
-        self._changed()
+        return unknown
 
     def disinherit(self) -> None:
         """Take note that gradients were cleared by hand, whosever they were."""

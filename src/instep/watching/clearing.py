@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from instep.trace import Event, Place
-    from instep.watching.book import Covered
+    from instep.watching.entries import Covered
     from instep.watching.recorder import Recorder
 
 _TORCH = (str(Path(torch.__file__).parent) + "/",)

@@ -11,7 +11,8 @@ from instep.watching.later import Later, sliced
 
 if TYPE_CHECKING:
     from instep.trace import Place
-    from instep.watching.book import Book, Held, Touched
+    from instep.watching.book import Book
+    from instep.watching.entries import Held, Touched
     from instep.watching.gauges import Gauges
 
 _SURE = 3

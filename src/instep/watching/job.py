@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
-    from torch.nn import Module
-    from torch.optim import Optimizer
-
     from instep.rules.finding import Finding
     from instep.trace import Trace
     from instep.watching.apart import Ending
@@ -211,20 +208,10 @@ class Job:
         """Take what the user has named, and everything that is alive already."""
         for thing in things:
             if isinstance(thing, torch.nn.Module):
-                self._take_model(thing)
-            elif isinstance(thing, torch.optim.Optimizer):
-                self._take_optimizer(thing)
-        if not things:
-            for thing in _alive(torch.optim.Optimizer):
-                self._take_optimizer(thing)
+                self.book.take_model(thing)
+        known = things or _alive(torch.optim.Optimizer)
+        self.book.take_alive(one for one in known if isinstance(one, torch.optim.Optimizer))
         self._hook_models()
-
-    def _take_model(self, model: Module) -> None:
-        self.book.take_model(model)
-
-    def _take_optimizer(self, optimizer: Optimizer) -> None:
-        held = [p for group in optimizer.param_groups for p in group["params"]]
-        self.book.take_group(optimizer, held, None)
 
     def _hook_models(self) -> None:
         while self.book.fresh:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from torch.nn import Parameter
 
     from instep.trace import Place
-    from instep.watching.book import Book, Held, Touched
+    from instep.watching.book import Book
+    from instep.watching.entries import Held, Touched
     from instep.watching.gauges import Gauges
 
 _COARSE = frozenset({torch.bfloat16, torch.float16})

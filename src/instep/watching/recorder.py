@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from instep.trace import Event, Fact, Place
-    from instep.watching.book import Book, Touched
+    from instep.watching.book import Book
+    from instep.watching.entries import Touched
     from instep.watching.samples import Sampler
     from instep.watching.series import Series
     from instep.watching.stream import Stream

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from instep.trace import Place
-    from instep.watching.book import Book, Touched
+    from instep.watching.book import Book
+    from instep.watching.entries import Touched
     from instep.watching.gauges import Gauges
     from instep.watching.series import Series
 

@@ -13,7 +13,7 @@ from instep.watching.later import sliced
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from instep.watching.book import Touched
+    from instep.watching.entries import Touched
 
 _LOOKS = 3
 _SLICE = 64
