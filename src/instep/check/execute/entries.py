@@ -13,7 +13,9 @@ from instep.trace import LossKept, Trace
 
 if TYPE_CHECKING:
     import ast
+    from collections.abc import Hashable
 
+    from instep.check.execute.apart import Training
     from instep.check.execute.decisions import Assumption
     from instep.check.execute.journal import Note
     from instep.check.execute.program import Module, Project
@@ -103,17 +105,22 @@ class Runner:
         for forced in base.decisions.flips()[: _flips(before - self.left)]:
             if self.left <= 0:
                 break
-            self._path(entry, forced)
+            self._path(entry, forced, base.trained)
         if 2 in self.lengths.moduli and self.left > 0:
             # A window of two has but one short form: it shows at an odd length or at an even one.
             self.lengths.shift = 1
-            self._path(entry, {})
+            self._path(entry, {}, base.trained)
             self.lengths.shift = 0
 
-    def _path(self, entry: Entry, forced: dict[str, bool]) -> Machine | None:
+    def _path(
+        self,
+        entry: Entry,
+        forced: dict[str, bool],
+        seen: dict[Hashable, Training] | None = None,
+    ) -> Machine | None:
         for _ in range(_MOST_RESTARTS):
             budget = min(BUDGET, max(self.left, 0))
-            m = Machine(self.project, self.lengths, forced, budget)
+            m = Machine(self.project, self.lengths, forced, budget, seen)
             try:
                 starting.execute(m, self.module, entry)
             except RestartError:

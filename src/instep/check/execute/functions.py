@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from instep.check.execute import arguments, tensors
+from instep.check.execute import apart, arguments, tensors
 from instep.check.execute.arguments import Call
 from instep.check.execute.defining import decorators
 from instep.check.execute.definitions import Class, Function, Instance, Super
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from instep.check.execute.journal import Note
     from instep.check.execute.machine import Machine
     from instep.check.execute.program import Module
+    from instep.check.execute.scan import Definition
     from instep.check.execute.values import Value
 
 MOST_DEPTH = 14
@@ -64,12 +65,42 @@ def invoke(m: Machine, function: Function, call: Call) -> Value:
     if stop is not None:
         return stop
     hot = function.scope.module.scan.hot(code)
-    if not hot and call.node in m.memo:
+    return _hot(m, function, call, code) if hot else _cold(m, function, call, code)
+
+
+def _hot(m: Machine, function: Function, call: Call, code: Definition) -> Value:
+    """Execute a function in which events can happen."""
+    key = apart.key_of(m, function, call)
+    if key is not None and apart.is_passed_over(m, key):
+        return None
+    signal, result, _ = _run(m, function, call, code)
+    if key is not None:
+        apart.end(m, result=result, is_left=signal == RAISE)
+    return call.unknown(m) if signal == RAISE else result
+
+
+def _cold(m: Machine, function: Function, call: Call, code: Definition) -> Value:
+    """Execute a function for what it returns; the same again if nothing else is given to it."""
+    if call.node in m.memo:
         return m.memo[call.node]
-    at = None if hot else _call_of(function, call)
+    at = _call_of(function, call)
     if at in m.memo:
         return m.memo[at]
     before = len(m.notes)
+    signal, result, inner = _run(m, function, call, code)
+    if signal == RAISE:
+        return call.unknown(m)
+    if all(_is_local(note, inner) for note in m.notes[before:]):
+        del m.notes[before:]
+    if len(m.notes) == before and _is_same_again(result, call):
+        m.memo[at if _is_of_models(result) else call.node] = result
+    return result
+
+
+def _run(
+    m: Machine, function: Function, call: Call, code: Definition
+) -> tuple[int | None, Value, Scope]:
+    """Execute the body of a function; return how it was left, what it returns, and its names."""
     inner = Scope(function.scope.module, function.scope, code)
     inner.cls = function.owner
     arguments.bind(m, function, inner, call.args, call.kwargs)
@@ -82,18 +113,14 @@ def invoke(m: Machine, function: Function, call: Call) -> Value:
         signal = m.run(code.body, inner)
         result, m.returned = m.returned, None
         m.covered.add(code)
+        if m.training is not None:
+            m.training.covered.add(code)
     finally:
         m.gates = gates
         m.no_grad -= function.wraps_no_grad
         m.stack.pop()
         m.depth -= 1
-    if signal == RAISE:
-        return call.unknown(m)
-    if not hot and all(_is_local(note, inner) for note in m.notes[before:]):
-        del m.notes[before:]
-    if at is not None and len(m.notes) == before and _is_same_again(result, call):
-        m.memo[at if _is_of_models(result) else call.node] = result
-    return result
+    return signal, result, inner
 
 
 def _is_local(note: Note, scope: Scope) -> bool:

@@ -14,6 +14,7 @@ from instep.check.execute.values import DictValue, Gate, ListValue, Ref, Thing, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
+    from instep.check.execute.apart import Training
     from instep.check.execute.arguments import Call
     from instep.check.execute.lengths import Lengths
     from instep.check.execute.program import Module, Project
@@ -67,11 +68,17 @@ class Machine:
         lengths: Lengths,
         forced: dict[str, bool] | None = None,
         budget: int = 20_000,
+        seen: dict[Hashable, Training] | None = None,
     ) -> None:
+        """`seen` are calls that stand apart, as another path has seen them."""
         self.project = project
         self.lengths = lengths
         self.decisions = Decisions(forced or {})
         self.budget = budget
+        self.seen = seen if seen is not None else {}
+        self.trained: dict[Hashable, Training] = {}  # calls that stand apart
+        self.training: Training | None = None  # one that may
+        self.apart = 0  # how many do, those that were passed over among them
         self.problems: dict[str, tuple[ast.AST, Module]] = {}
         # What has happened.
         self.notes: list[Note] = []
@@ -173,12 +180,17 @@ class Machine:
         current: Scope | None = scope
         while current is not None:
             if name in current.names:
-                return current.names[name]
+                found = current.names[name]
+                if self.training is not None and current.outer is None:
+                    self.training.use(name, current.module, found)
+                return found
             current = current.outer
         builtin = BUILTINS.get(name)
         if builtin is not None:
             return builtin
         top = scope.top()
+        if self.training is not None:
+            self.training.is_apart = False
         implied = IMPLIED.get(name)
         # What is only handed around may be an optimizer.
         uses = scope.module.scan.uses.get(name, _ACTIONS if name == "optim" else frozenset())
@@ -227,6 +239,8 @@ class Machine:
         """Take note that events hang on a count; true if loaders must become longer for it."""
         for loop in self.loops:
             loop.moduli.add(every)
+        if self.training is not None:
+            self.training.moduli.add(every)
         return self.lengths.need(every)
 
     def problem(self, reason: str, call: Call) -> None:

@@ -226,8 +226,10 @@ def _is_distributed(node: ast.expr, scope: Scope) -> bool:
     return isinstance(func, ast.Attribute) and "dist_autograd" in scope.module.spelled(func)
 
 
-def global_(_m: Machine, node: ast.Global, scope: Scope) -> int | None:
+def global_(m: Machine, node: ast.Global, scope: Scope) -> int | None:
     """Execute a `global`."""
+    if m.training is not None:
+        m.training.is_apart = False
     for name in node.names:
         scope.elsewhere[name] = scope.top()
     return None
