@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 EXECUTOR = Path("src/instep/check/execute")
+BESIDE = (Path("src/instep/trace/rebuild.py"),)
+"""What the rules ask for each trace, event by event."""
 AS_THEY_ARE = frozenset({"__init__", "levels", "ticks"})
 """Kinds of `int`, and closures that count: mypyc knows neither."""
 TOOLS = ("mypy", "setuptools")
@@ -62,8 +64,8 @@ def is_asked_for() -> bool:
 
 def sources() -> list[str]:
     """Return the modules that are compiled, seen from the root of the repository."""
-    modules = sorted(EXECUTOR.glob("*.py"))
-    return [path.as_posix() for path in modules if path.stem not in AS_THEY_ARE]
+    modules = sorted(path for path in EXECUTOR.glob("*.py") if path.stem not in AS_THEY_ARE)
+    return [path.as_posix() for path in (*modules, *BESIDE)]
 
 
 def compile_into(folder: Path, modules: list[str]) -> dict[str, str]:

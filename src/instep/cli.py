@@ -53,6 +53,22 @@ def _loaded(command: str) -> Any:
             gc.enable()
 
 
+def _is_looked_at() -> bool:
+    """Say whether a debugger, a profiler or whoever started it with -i wants to see the end."""
+    return bool(sys.gettrace() or sys.getprofile() or sys.flags.interactive)
+
+
+def _is_written() -> bool:
+    """Write out what is buffered; where that fails, Python says so at its own end."""
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    except OSError:
+        return False
+    return True
+
+
 def entry() -> NoReturn:
     """Run the command line as a process of its own, and end it.
 
@@ -64,9 +80,11 @@ def entry() -> NoReturn:
     code = main()
     watch = sys.modules.get("instep.commands.watch")
     if watch is None:
-        # Python looks for garbage once more before it ends: among very many objects, none of which
-        # minds to be forgotten. Those of a program under watch may.
+        # Python takes everything apart before it ends: very many objects, none of which minds to be
+        # forgotten. Those of a program under watch may, and so does whoever looks at this process.
         gc.freeze()
+        if not _is_looked_at() and _is_written():
+            os._exit(code)
     elif code == watch.INTERRUPTED:
         sys.excepthook = lambda *_: None  # what there is to show has been shown
         raise KeyboardInterrupt

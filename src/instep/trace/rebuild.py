@@ -1,15 +1,18 @@
 """Windows rebuilt from events: everything between two updates of one optimizer."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from instep.trace.base import Event, OnOptimizer, OnOptimizers
 from instep.trace.created import Created
 from instep.trace.gradients import clears, count_micro_batches
-from instep.trace.plain import dataclass, field
 from instep.trace.record import Closing, WindowRecord, told
 from instep.trace.surroundings import Drawn, EpochEnd, Opaque
 from instep.trace.updates import Backward, GradEdited, Step, WindowDiscarded, Zero
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 _NAMING = (OnOptimizer, OnOptimizers, Created)
 _NAMES: dict[type[Event], bool] = {}  # whether events of a class name optimizers
@@ -77,27 +80,28 @@ def _rebuilt(events: Iterable[Event], names: Iterable[str]) -> dict[str, tuple[W
     return {name: tuple(walk.records) for name, walk in walks.items()}
 
 
-@dataclass(slots=True)
 class _Walk:
     """The state of one pass over the events of one optimizer."""
 
-    optimizer: str
-    records: list[WindowRecord] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
-    named: bool = False  # the open window has an event that names the optimizer
-    pending: int | None = 0  # backwards of earlier windows still in `.grad` when this one opened
-    # Loaders that gave whole batches to the latest backward. Those of a validation loader must
-    # not count, or its end would look like the end of a training epoch.
-    fed: set[str | None] = field(default_factory=set)
-    drawn: set[str | None] = field(default_factory=set)  # since that backward
-    # Backwards since the last clear: place in `events` -> the loaders that fed it.
-    waiting: dict[int, set[str | None]] = field(default_factory=dict)
-    leftover: int = 0
-    # What a record would find by going through its events again.
-    since: int = 0  # the place in `events` after the last clear
-    kept: int = 0  # backwards from there on
-    certain: bool = True  # all events are known
-    known: bool = True  # those after the last clear are
+    def __init__(self, optimizer: str) -> None:
+        self.optimizer = optimizer
+        self.records: list[WindowRecord] = []
+        self.events: list[Event] = []
+        self.named = False  # the open window has an event that names the optimizer
+        # Backwards of earlier windows still in `.grad` when this one opened.
+        self.pending: int | None = 0
+        # Loaders that gave whole batches to the latest backward. Those of a validation loader must
+        # not count, or its end would look like the end of a training epoch.
+        self.fed: set[str | None] = set()
+        self.drawn: set[str | None] = set()  # since that backward
+        # Backwards since the last clear: place in `events` -> the loaders that fed it.
+        self.waiting: dict[int, set[str | None]] = {}
+        self.leftover = 0
+        # What a record would find by going through its events again.
+        self.since = 0  # the place in `events` after the last clear
+        self.kept = 0  # backwards from there on
+        self.certain = True  # all events are known
+        self.known = True  # those after the last clear are
 
     def recreate(self) -> None:
         if self.named:

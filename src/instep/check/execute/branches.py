@@ -10,6 +10,7 @@ from instep.check.execute import conditions
 from instep.check.execute.decisions import Assumption
 from instep.check.execute.machine import BREAK, CONTINUE, RAISE, RETURN
 from instep.check.execute.standins import names_in
+from instep.check.execute.trees import walk
 from instep.trace.pattern import pattern
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def if_(m: Machine, node: ast.If, scope: Scope) -> int | None:
 
 def _asks_for_frozen(test: ast.expr, _module: Module) -> bool:
     """Say whether a condition leaves frozen parameters out: nobody trains where all of them are."""
-    parts = ast.walk(test)
+    parts = walk(test)
     return any(isinstance(part, ast.Attribute) and part.attr == "requires_grad" for part in parts)
 
 
@@ -146,13 +147,13 @@ def _resets(node: ast.If, module: Module) -> bool:
     if found is None:
         tested = {
             module.spelled(part)
-            for part in ast.walk(node.test)
+            for part in walk(node.test)
             if isinstance(part, ast.Name | ast.Attribute)
         }
         found = module.resets[node] = any(
             module.spelled(target) in tested
             for statement in node.body
-            for part in ast.walk(statement)
+            for part in walk(statement)
             for target in _targets(part)
         )
     return found

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from instep.check.execute import numbers, tensors
 from instep.check.execute.things import Grad, Net, Optimizer, Param
+from instep.check.execute.trees import walk
 from instep.check.execute.values import Unknown
 
 if TYPE_CHECKING:
@@ -85,15 +86,15 @@ def picking(node: ast.For) -> set[ast.AST]:
 
     A test of the gradient itself leaves none out that has one.
     """
-    names = {part.id for part in ast.walk(node.target) if isinstance(part, ast.Name)}
+    names = {part.id for part in walk(node.target) if isinstance(part, ast.Name)}
     found: set[ast.AST] = set()
-    for test in (part for part in ast.walk(node) if isinstance(part, ast.If)):
-        asked = list(ast.walk(test.test))
+    for test in (part for part in walk(node) if isinstance(part, ast.If)):
+        asked = list(walk(test.test))
         if any(isinstance(part, ast.Attribute) and "grad" in part.attr for part in asked):
             continue
         if any(isinstance(part, ast.Name) and part.id in names for part in asked):
             leaves = any(isinstance(part, ast.Continue) for part in test.body)
-            found.update(ast.walk(node if leaves else test))
+            found.update(walk(node if leaves else test))
     return found
 
 
@@ -138,7 +139,7 @@ def _is_guarded(scope: Scope) -> bool:
     code = scope.code if scope.code is not None else scope.module.tree
     known = scope.module.guards.get(code)
     if known is None:
-        known = scope.module.guards[code] = any(_asks(node) for node in ast.walk(code))
+        known = scope.module.guards[code] = any(_asks(node) for node in walk(code))
     return known
 
 
@@ -161,7 +162,7 @@ def _asks(node: ast.AST) -> bool:
     return any(
         isinstance(part, ast.Attribute) and "grad" in part.attr
         for test in tests
-        for part in ast.walk(test)
+        for part in walk(test)
     )
 
 

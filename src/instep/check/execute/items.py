@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from instep.check.execute.trees import walk
 from instep.trace.pattern import pattern
 
 _COUNT = pattern(r"^(batch_?size|bs?|B|n_samples|num_samples)$")
@@ -24,12 +25,12 @@ def adding(node: ast.For) -> frozenset[ast.AST]:
         return frozenset()
     of_item, of_both = _names(node.target), set[str]()
     found: set[ast.AST] = set()
-    for statement in (part for whole in node.body for part in ast.walk(whole)):
+    for statement in (part for whole in node.body for part in walk(whole)):
         if not isinstance(statement, ast.Assign | ast.AugAssign):
             continue
         value = statement.value
         used = _names(value)
-        if any(_pairs(part, of_item) for part in ast.walk(value)) or used & of_both:
+        if any(_pairs(part, of_item) for part in walk(value)) or used & of_both:
             found.add(statement)
             of_both |= _bound(statement)
         elif used & of_item:
@@ -51,7 +52,7 @@ def _pairs(node: ast.AST, names: set[str]) -> bool:
 
 
 def _names(node: ast.AST) -> set[str]:
-    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+    return {part.id for part in walk(node) if isinstance(part, ast.Name)}
 
 
 def _is_over_items(node: ast.expr) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from instep.check.execute.definitions import Class
 from instep.check.execute.levels import goes_down
 from instep.check.execute.roles import last
+from instep.check.execute.trees import walk
 from instep.check.execute.values import Ref
 from instep.trace.pattern import pattern
 
@@ -76,7 +77,7 @@ def _is_made_of_modeless(cls: Class) -> bool:
     text = cls.scope.module.text(cls.code)
     if _MODES.search(text):
         return False
-    called = [part for part in ast.walk(cls.code) if isinstance(part, ast.Call)]
+    called = [part for part in walk(cls.code) if isinstance(part, ast.Call)]
     made = {name for name in map(_called, called) if name[:1].isupper()}
     for name in made.union(_spoken(cls.code)) - MODELESS - _HOLDERS - {cls.known_as}:
         if name in _RECURRENT:
@@ -88,7 +89,7 @@ def _is_made_of_modeless(cls: Class) -> bool:
 
 
 def _spoken(code: ast.AST) -> Iterator[str]:
-    for part in ast.walk(code):
+    for part in walk(code):
         name = getattr(part, "attr", None) or getattr(part, "id", None)
         if isinstance(name, str) and _SPOKEN.match(name):
             yield name
@@ -143,13 +144,13 @@ def _taken(
     if not (".eval()" in text or "from_pretrained(" in text) or _MODES.search(module.text(forward)):
         return None
     assigned = []
-    for node in ast.walk(initial):
+    for node in walk(initial):
         match node:
             case ast.Assign(targets=[ast.Attribute(ast.Name("self"), name)], value=value):
                 assigned.append((name, value))
     used = {
         part.attr
-        for part in ast.walk(forward)
+        for part in walk(forward)
         if isinstance(part, ast.Attribute) and getattr(part.value, "id", None) == "self"
     }
     return assigned, _settled(initial), used
@@ -176,7 +177,7 @@ def _method(code: ast.ClassDef, name: str) -> ast.FunctionDef | None:
 def _settled(function: ast.FunctionDef) -> set[str]:
     """Return the local names of models that a function puts into eval mode, and not back."""
     modes: dict[str, str] = {}
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, ast.Call) and _called(node) in {"eval", "train"}:
             modes[_root(node.func)] = _called(node)
     return {name for name, mode in modes.items() if mode == "eval" and name not in {"", "self"}}

@@ -10,6 +10,7 @@ from instep.check.execute.iterables import PLAIN, source_of
 from instep.check.execute.journal import Loop, Note
 from instep.check.execute.machine import BREAK, CONTINUE, RAISE, RETURN
 from instep.check.execute.things import Optimizer
+from instep.check.execute.trees import walk
 from instep.check.execute.values import LENGTH, Unknown
 from instep.trace.pattern import pattern
 
@@ -63,7 +64,7 @@ def _ones(tree: ast.Module, _module: Module) -> list[int]:
     """Return the lines in which something is set to 1."""
     return [
         part.lineno
-        for part in ast.walk(tree)
+        for part in walk(tree)
         if isinstance(part, ast.Assign)
         and isinstance(part.value, ast.Constant)
         and part.value.value == 1
@@ -87,11 +88,11 @@ def _comes_again(node: ast.For, loop: Loop, module: Module) -> bool:
 
 
 def _parts(node: ast.AST, _module: Module) -> set[ast.AST]:
-    return set(ast.walk(node))
+    return set(walk(node))
 
 
 def _names(node: ast.AST, _module: Module) -> set[str]:
-    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+    return {part.id for part in walk(node) if isinstance(part, ast.Name)}
 
 
 def enter(m: Machine, node: ast.AST, kind: str, origin: Thing | None) -> Loop:

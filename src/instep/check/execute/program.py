@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from instep.check.execute.scan import Scan
+from instep.check.execute.trees import walk
 from instep.check.sources import read_units, units_from_bytes
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class Module:
         found = self.moduli.get(node)
         if found is None:
             found = self.moduli[node] = "%" in self.unit.text and any(
-                isinstance(part, ast.Mod) for part in ast.walk(node)
+                isinstance(part, ast.Mod) for part in walk(node)
             )
         return found
 

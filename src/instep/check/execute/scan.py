@@ -8,6 +8,7 @@ import ast
 from typing import NamedTuple
 
 from instep.check.execute.lengths import MOST_EVERY
+from instep.check.execute.trees import walk
 
 EVENTS = frozenset(
     {
@@ -235,7 +236,7 @@ def _is_nothing(node: ast.Constant) -> bool:
 
 def _called(node: ast.AST) -> list[str]:
     names: list[str] = []
-    for inner in ast.walk(node):
+    for inner in walk(node):
         if isinstance(inner, ast.Call):
             func = inner.func
             if isinstance(func, ast.Attribute):

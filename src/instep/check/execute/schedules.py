@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from instep.check.execute.trees import walk
+
 if TYPE_CHECKING:
     from instep.check.execute.arguments import Call
     from instep.check.execute.program import Module
@@ -27,7 +29,7 @@ def is_skippable(path: str, call: Call) -> bool:
 def _chooses(code: ast.AST, module: Module) -> bool:
     if not any(name in module.unit.text for name in _LOSING):
         return False  # without going through every node of the function
-    return any(isinstance(node, ast.Call) and _loses_nothing(node) for node in ast.walk(code))
+    return any(isinstance(node, ast.Call) and _loses_nothing(node) for node in walk(code))
 
 
 def _loses_nothing(node: ast.Call) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from instep.check.execute.definitions import Instance
 from instep.check.execute.levels import goes_down
 from instep.check.execute.things import Net, Optimizer, Scheduler
+from instep.check.execute.trees import walk
 from instep.check.execute.values import DictValue, ListValue, unify
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def begin(m: Machine, target: ast.AST, scope: Scope, *, batches: bool = False) -
 
 def names_in(node: ast.AST, _module: Module) -> frozenset[str]:
     """Return the names that are written somewhere in a node."""
-    return frozenset(part.id for part in ast.walk(node) if isinstance(part, ast.Name))
+    return frozenset(part.id for part in walk(node) if isinstance(part, ast.Name))
 
 
 def _picked(m: Machine, node: ast.AST, scope: Scope) -> Turns | None:

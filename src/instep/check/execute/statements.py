@@ -12,6 +12,7 @@ from instep.check.execute.roles import NO_GRAD, last
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Grad, Net
 from instep.check.execute.ticks import Tick
+from instep.check.execute.trees import walk
 from instep.check.execute.values import ARRAY, Context, ListValue, Ref, Unknown, unify
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def _average(
 
 
 def _names(node: ast.AST, _module: Module) -> set[str]:
-    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+    return {part.id for part in walk(node) if isinstance(part, ast.Name)}
 
 
 def _grows(node: ast.Assign, value: ast.BinOp, scope: Scope) -> bool:

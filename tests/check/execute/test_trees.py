@@ -1,0 +1,22 @@
+"""Going through a tree finds what `ast.walk` finds, in its order."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from instep.check.execute.trees import walk
+
+FILES = sorted(Path(ast.__file__).parent.glob("*.py"))[:40]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_it_finds_what_ast_walk_finds(path):
+    tree = ast.parse(path.read_bytes())
+    expected = [node for node in ast.walk(tree) if not isinstance(node, ast.expr_context)]
+    assert walk(tree) == expected
+
+
+def test_a_node_that_was_made_by_hand_may_lack_fields():
+    node = ast.Return()
+    assert walk(node) == [node]
