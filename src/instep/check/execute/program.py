@@ -184,6 +184,7 @@ class Project:
         self._main: tuple[str, Module] | None = None
         self._found: dict[tuple[str, str, int], tuple[str | None, tuple[str, ...]]] = {}
         self._folders: dict[str, str] = {}
+        self._present: dict[tuple[str, str], bool] = {}
         self.asked: set[str] = set()
         """Files that the imports since the last `adopt` mean or could mean: what is in them, and
         whether they are there, may change a judgement."""
@@ -239,12 +240,25 @@ class Project:
             roots = self._search(here)
         tried: list[str] = []
         for root in roots:
-            base = os.path.join(root, *parts) if parts else root  # noqa: PTH118
+            base = os.sep.join((root.rstrip(os.sep), *parts)) if parts else root  # noqa: PTH118
+            is_there = not parts or self._has(root, parts[0])
             for candidate in (f"{base}.py", f"{base}{os.sep}__init__.py"):
                 tried.append(candidate)
-                if os.path.isfile(candidate):  # noqa: PTH113  # thousands of candidates
+                if is_there and os.path.isfile(candidate):  # noqa: PTH113
                     return candidate, tuple(tried)
         return None, tuple(tried)
+
+    def _has(self, root: str, name: str) -> bool:
+        """Say whether anything in a folder can be meant by what begins with this name: most imports
+        mean an installed package, each by many names.
+        """
+        at = (root, name)
+        found = self._present.get(at)
+        if found is None:
+            path = os.path.join(root, name)  # noqa: PTH118
+            found = os.path.isfile(f"{path}.py") or os.path.isdir(path)  # noqa: PTH112, PTH113
+            self._present[at] = found
+        return found
 
     def _search(self, folder: str) -> list[str]:
         """Return where absolute imports are looked for: the folders up to the project's root."""
