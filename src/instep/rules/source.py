@@ -147,8 +147,8 @@ class Source:
         return _NOTHING_ELSE.match(rest.decode("utf-8", "surrogatepass")) is not None
 
     def _is_continued(self, line: int) -> bool:
-        """Whether a statement that begins on a line is joined to the line before it: by a backslash,
-        since none begins inside of brackets.
+        """Whether a statement that begins on a line is joined to the one before: by a backslash, as
+        none begins inside of brackets.
         """
         joined = line > 1 and self.layout.lines[line - 2].rstrip(b"\r").endswith(b"\\")
         return joined and line in self.layout.marks(line).continued
