@@ -52,9 +52,7 @@ class Training:
 
     def use(self, name: str, module: Module, value: Value) -> None:
         """Take note of a name of a module that is used in it."""
-        if (module, name) not in self.names:
-            self.names[module, name] = value
-            self.is_apart = self.is_apart and _is_lasting(value)
+        self.names[module, name] = value
 
     def end(self, m: Machine, result: Value) -> bool:
         """Write down what it leaves; false if it does not stand apart."""
