@@ -91,6 +91,8 @@ def _judge(view: View, window: WindowRecord) -> Iterator[Finding | None]:
         scaled = [backward for backward in backwards if backward.scaled]
         if not scaled or is_hidden(before) or any(isinstance(event, Unscale) for event in before):
             continue
+        if any(clears(event) for event in window.events[at:]):
+            continue  # what was clipped reaches no update
         unscales = [event for event in window.events[at:] if isinstance(event, Unscale)]
         yield report(
             sys.modules[__name__],

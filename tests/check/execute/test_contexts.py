@@ -1,6 +1,6 @@
 import pytest
 
-from tests.check.execute.run import SETUP, executed
+from tests.check.execute.run import SETUP, executed, run
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,43 @@ def test_an_exit_stack_has_a_name():
 def test_what_compiles_a_model_gives_it_back():
     _, scope = executed(SETUP + "v = torch.compile(model)")
     assert scope.names["v"] is scope.names["model"]
+
+
+BRANCH = """
+import torch
+from torch.amp import autocast, GradScaler
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = GradScaler()
+for x, y in loader:
+    optimizer.zero_grad()
+    with autocast(device_type="cuda"{}):
+        loss = torch.nn.functional.mse_loss(model(x), y)
+{}if torch.is_autocast_enabled():
+{}    scaler.scale(loss).backward()
+{}else:
+{}    loss.backward()
+    optimizer.step()
+"""
+
+
+def scaled(options, indent):
+    paths = run(BRANCH.format(options, *[indent] * 4)).paths
+    kinds = [[bool(e.scaled) for e in p.trace if e.kind == "backward"] for p in paths]
+    return {any(each) for each in kinds}
+
+
+def test_outside_of_its_block_autocast_is_off():
+    assert scaled("", " " * 4) == {False}
+
+
+def test_inside_of_its_block_autocast_is_on():
+    assert scaled("", " " * 8) == {True}
+    assert scaled(", enabled=False", " " * 8) == {False}
+    assert scaled(", enabled=fast", " " * 8) == {True, False}
+
+
+def test_a_function_without_a_block_of_its_own_may_be_called_in_one():
+    text = BRANCH.format("", *["    "] * 4).replace("    with autocast", "    if True:  # ")
+    kinds = [any(bool(e.scaled) for e in p.trace if e.kind == "backward") for p in run(text).paths]
+    assert set(kinds) == {True, False}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 from typing import TYPE_CHECKING
 
+from instep.check.execute.trees import walk
 from instep.check.execute.values import Context
 
 if TYPE_CHECKING:
     from instep.check.execute.arguments import Call
     from instep.check.execute.machine import Machine
+    from instep.check.execute.program import Module
     from instep.check.execute.values import Value
 
 
@@ -27,6 +30,37 @@ def no_grad(m: Machine, off: int = 1) -> Context:
 def plain(_m: Machine, _call: Call) -> Value:
     """Return a context that changes nothing."""
     return Context()
+
+
+def autocast(m: Machine, call: Call) -> Value:
+    """Follow `autocast(...)`: gradients are the same in it, but it can be asked for."""
+    first = call.first if isinstance(call.first, bool) else True
+    enabled = call.kwargs.get("enabled", first)
+
+    def enter() -> None:
+        m.casts.append(enabled if isinstance(enabled, bool) else None)
+
+    def leave() -> None:
+        m.casts.pop()
+
+    return Context(enter, leave)
+
+
+def is_autocast_enabled(m: Machine, call: Call) -> Value:
+    """Follow `torch.is_autocast_enabled()`: a function that casts by itself does so in its blocks
+    alone; another one may be called from such a block.
+    """
+    module = call.scope.module
+    around = call.scope.code if call.scope.code is not None else module.tree
+    known = m.casts[-1] if m.casts else False if module.read(_casts, around) else None
+    return call.unknown(m) if known is None else known
+
+
+def _casts(code: ast.AST, module: Module) -> bool:
+    blocks = (part for part in walk(code) if isinstance(part, ast.With))
+    return any(
+        "autocast" in module.spelled(i.context_expr) for with_ in blocks for i in with_.items
+    )
 
 
 def without_grad(m: Machine, _call: Call) -> Value:

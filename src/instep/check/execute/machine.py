@@ -99,6 +99,7 @@ class Machine:
         self.level = 0  # expressions inside expressions, over all calls
         self.returned: Value = None
         self.no_grad = 0
+        self.casts: list[bool | None] = []  # the autocast around, and whether it is enabled
         self.accumulating: Accelerator | None = None  # inside its `accumulate`
         self.loops: list[Loop] = []
         self.turns: list[Turns] = []  # the same, and what their variables pick out of lists

@@ -140,8 +140,7 @@ def scale(m: Machine, value: Value, scaler: Scaler, call: Call) -> Value:
         items = [scale(m, item, scaler, call) for item in value.items]
         return ListValue(items, exact=value.exact, born=m.serial)
     tensor = tensors.as_tensor(m, value, call.node)
-    if tensor is None:
-        return call.unknown(m)
-    made = tensors.copy(m, tensor, call.node)
+    # Nothing else is scaled: what looks like a number was not followed to where it is a loss.
+    made = tensors.copy(m, tensor or m.tensor(None, call.node), call.node)
     made.scaled = scaler
     return made
