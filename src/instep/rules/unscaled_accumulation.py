@@ -4,7 +4,8 @@ A window adds up the gradients of several micro-batches, but each loss is alread
 own micro-batch. The sum of four means is four times the mean over the four: the update is as if the
 learning rate were four times larger, and it changes whenever the number of micro-batches does.
 Gradient clipping then starts at a quarter of its limit. Adam hides most of it, but not the
-clipping, the weight decay's balance or the first steps.
+clipping, the weight decay's balance or the first steps; where nothing is clipped, this is a warning
+with Adam and its kin.
 
 **Fix.** Divide the loss by the number of micro-batches of the window before the backward:
 `loss = loss / accumulation_steps`. If they differ in size (padded tokens, a short last batch),
@@ -82,6 +83,12 @@ for update in range(1000):
 """
 
 
+_EVENS_OUT = frozenset(
+    {"Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Lion", "NAdam", "RAdam", "RMSprop", "Rprop"}
+)
+"""Optimizers whose updates hardly depend on how large gradients are."""
+
+
 def judge(view: View) -> Iterator[Finding]:
     """Find windows whose micro-batches all have the factor 1."""
     yield from distinct(_findings(view))
@@ -97,7 +104,8 @@ def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
     if found is None or not _is_undivided(view, window):
         return None
     size, severity = found
-    if severity is Severity.ERROR and not _is_mean(view, window):
+    evened = _evened_out(view, window)
+    if severity is Severity.ERROR and (evened or not _is_mean(view, window)):
         severity = Severity.WARNING  # a sum over the items would be right as it is
     noun = "micro-batch" if step.every or not pieces(window) else "piece"
     backward = window.kept[0]
@@ -110,15 +118,26 @@ def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
     return report(
         sys.modules[__name__],
         backward,
-        f"{given}{_says(window, size, noun)}.",
+        f"{given}{_says(window, size, noun, evened)}.",
         severity=severity,
         related=[(step, "stepped here")],
         evidence=[*window.kept[1:], step, *window.of(Zero)],
     )
 
 
-def _says(window: WindowRecord, size: int, noun: str) -> str:
+def _evened_out(view: View, window: WindowRecord) -> str | None:
+    """Return the kind of an optimizer that divides by the size of the gradients, if nothing else
+    looks at their size.
+    """
+    kind = str(view.facts.get(window.optimizer, {}).get("type", "")).rpartition(".")[2]
+    clipped = any(not only_measures(clip) for clip in window.of(Clip))
+    return kind if kind in _EVENS_OUT and not clipped else None
+
+
+def _says(window: WindowRecord, size: int, noun: str, evened: str | None) -> str:
     name, of_mean = quoted([window.optimizer]), f"that of the mean over {counted(size, noun)}"
+    if evened is not None:
+        return f"the gradient of {name} is {size} times {of_mean}; {evened} evens out most of that"
     limit = next((clip.limit for clip in window.of(Clip) if not only_measures(clip)), None)
     if limit is None:
         return f"the update of {name} is {size} times {of_mean}"
