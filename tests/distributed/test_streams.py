@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import random
 import warnings
@@ -241,3 +242,153 @@ def test_epochs_that_are_left_and_gone_on_with_are_no_difference(two, tmp_path, 
     found = two.run(leave_and_resume, str(tmp_path / "run"), workers)
     assert len(found[0] + found[1]) == SAMPLES - 8
     assert len({*found[0], *found[1]}) == SAMPLES - 8
+
+
+class Bar:
+    """A progress bar: what the loader has is not what it has."""
+
+    def __init__(self, loader):
+        self.loader = loader
+
+    def __iter__(self):
+        yield from self.loader
+
+
+def wrapped(loader, how, rank):
+    """Put something around a loader, anew in each epoch."""
+    if how == "enumerate":
+        return (batch for _, batch in enumerate(loader))
+    if how == "zip":
+        return (batch for batch, _ in zip(loader, itertools.count(), strict=False))
+    if how == "islice":
+        return itertools.islice(loader, 1000)
+    if how == "a bar":
+        return Bar(loader)
+    if how == "round and round":
+        return itertools.chain(loader, loader)
+    return Bar(loader) if rank == 0 else loader  # "a bar on rank 0"
+
+
+def train_wrapped(rank, world, how, order, workers, style):
+    plain = mlp()
+    model = spread(plain, "ddp")
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.01))
+    torch.manual_seed(100 + rank)
+    multiprocessing.current_process()._config["daemon"] = False
+    options = {"num_workers": workers, "multiprocessing_context": "fork" if workers else None}
+    if order in ("same generators", "other generators"):
+        seed = rank if order == "other generators" else 0
+        own = torch.Generator().manual_seed(seed)
+        loader = DataLoader(range(SAMPLES), 2, shuffle=True, generator=own, **options)
+    else:
+        loader = DataLoader(Stream(order, rank), 2, **options)
+    loader = instep.distributed.shard(loader)
+    said, seen = [], []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            for _ in range(2):
+                seen.append([])
+                for batch in drawn_by(stepper, wrapped(loader, how, rank), style, model):
+                    seen[-1] += batch.tolist()
+        except WindowError as error:
+            said.append(str(error))
+    return said, [str(w.message) for w in caught if w.category is InstepWarning], seen
+
+
+def drawn_by(stepper, loader, style, model):
+    def loss(batch):
+        return model(torch.ones(1, 5).double()).mean() * 0.1
+
+    if style == "function":
+        for batch in stepper.batches(loader):
+            stepper.step(batch, loss)
+            yield batch
+        return
+    for window in stepper.windows(loader, size=2):
+        for batch in window:
+            window.backward(loss(batch), items=1)
+            yield batch
+
+
+WRAPPERS = ["enumerate", "zip", "islice", "a bar", "a bar on rank 0", "round and round"]
+
+
+@pytest.mark.parametrize("style", ["windows", "function"])
+@pytest.mark.parametrize("how", WRAPPERS)
+def test_another_order_inside_of_something(two, how, style):
+    for said, warned, seen in two.run(train_wrapped, how, "torch", 0, style):
+        assert len(warned) == 1
+        assert said[0].startswith("rank 1 and rank 0 do not draw the same stream from shard()")
+        assert len(seen) == (2 if style == "function" and how != "round and round" else 1)
+    for said, _, seen in two.run(train_wrapped, how, "other generators", 0, style):
+        assert said[0].startswith("rank 1 and rank 0 draw different orders from shard().")
+        assert seen == [[]]
+
+
+@pytest.mark.parametrize("how", ["zip", "a bar"])
+def test_another_order_inside_of_something_in_workers(two, how):
+    for said, _, _ in two.run(train_wrapped, how, "torch", 2, "windows"):
+        assert said[0].startswith("rank 1 and rank 0 do not draw the same stream from shard()")
+    for said, _, _ in two.run(train_wrapped, how, "other generators", 1, "windows"):
+        assert said[0].startswith("rank 1 and rank 0 draw different orders from shard().")
+
+
+@pytest.mark.parametrize("order", ["seeded", "same generators"])
+@pytest.mark.parametrize("style", ["windows", "function"])
+@pytest.mark.parametrize("how", WRAPPERS)
+def test_the_same_order_inside_of_something(two, how, order, style):
+    found = two.run(train_wrapped, how, order, 0, style)
+    assert all(said == [] and warned == [] for said, warned, _ in found)
+    times = 2 if how == "round and round" else 1
+    for epoch in range(2):
+        assert sorted(found[0][2][epoch] + found[1][2][epoch]) == sorted([*range(SAMPLES)] * times)
+
+
+def train_on_several(rank, world, how):
+    """Loops over several loaders that are dealt out, and others on the side."""
+    model = spread(mlp(), "ddp")
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.01))
+    if "another one on rank 1" in how and rank:
+        list(instep.distributed.shard(Stream("seeded", 0)))
+    many, few, valid = (
+        instep.distributed.shard(DataLoader(Stream(kind, rank), size))
+        for kind, size in (("seeded", 2), ("sorted", 4), ("another seed", 3))
+    )
+    loaders = [many, few]
+    if how.startswith("another order"):
+        loaders[1] = valid
+    if how == "an early end on rank 1" and rank:
+        loaders.insert(0, [])
+    if how == "chosen at random":
+        random.Random(rank).shuffle(loaders)
+        assert world == 2
+    heard = ""
+    try:
+        for _ in range(2):
+            for window in stepper.windows(zip(*loaders, strict=False), size=2):
+                for _ in window:
+                    window.backward(model(torch.ones(1, 5).double()).mean(), items=1)
+                # A validation is no part of the loop, and may be different on each rank.
+                next(iter(valid))
+    except WindowError as error:
+        heard = str(error)
+    return heard
+
+
+@pytest.mark.filterwarnings("ignore::instep.errors.InstepWarning")
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("as usual", ""),
+        ("an early end on rank 1", ""),
+        ("chosen at random", ""),
+        ("another one on rank 1", ""),
+        ("another order, another one on rank 1", "rank 1 and rank 0 do not draw the same stream"),
+        ("another order in the second", "rank 1 and rank 0 do not draw the same stream"),
+    ],
+)
+def test_several_loaders_in_one_loop(two, how, words):
+    for heard in two.run(train_on_several, how):
+        assert heard.startswith(words)
+        assert bool(heard) == bool(words)

@@ -21,8 +21,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from instep.engine.dealt import is_held
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from weakref import ReferenceType
+
+    from instep.engine.dealt import Listener
 
 SHORT, FEW = 64, 4
 """Characters of a text, and numbers in a row, that name a sample; more may be a part of it."""
@@ -69,6 +74,15 @@ class Passed:
         if workers:
             self._board.share_memory_()
         self._begun = 0
+        self._before: tuple[int, dict[int, Numbers], End | None] = (0, {}, None)
+        """The epoch before this one, and what there was to say of it."""
+        self._rests = False
+        self.held_by: ReferenceType[Listener] | None = None
+        """The loop that draws what is looked at."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Workers have a copy, of which they need the board alone.
+        return {**vars(self), "held_by": None, "_before": (0, {}, None)}
 
     @property
     def epoch(self) -> int:
@@ -76,13 +90,30 @@ class Passed:
         return int(self._board[0, 0])
 
     def begin(self) -> None:
-        """Begin an epoch: the next pass over the stream is looked at."""
+        """Begin an epoch: the next pass over the stream is looked at.
+
+        Not where a loop is in the middle of one, and this is a look into the loader besides.
+        """
+        if self._rests or is_held(self.held_by):
+            return
+        self._before = (self.epoch, self.levels(), self.end())
         self._begun = self._begun % _EPOCHS + 1
         self._board[0, 0] = self._begun
 
     def rest(self) -> None:
-        """Begin an epoch that is not looked at."""
+        """Begin an epoch that is not looked at, whoever begins one, until `wake`."""
         self._board[0, 0] = 0
+        self._rests = True
+
+    def wake(self) -> None:
+        """Look at the next epoch again."""
+        self._rests = False
+
+    def seen(self, epoch: int) -> tuple[dict[int, Numbers], End | None]:
+        """Return what there is to say of an epoch: of this one, or the one before."""
+        if epoch and epoch == self.epoch:
+            return self.levels(), self.end()
+        return self._before[1:] if epoch and epoch == self._before[0] else ({}, None)
 
     def over(self, items: Iterable[Any], first: int, step: int) -> Iterator[Any]:
         """Yield the items from the first on that are this rank's, and look at all of them.
@@ -142,15 +173,6 @@ class Passed:
         # Read again: a worker may have come to its end while they were read, from left to right.
         totals, bags = self._board[1:, [_TOTAL, _BAG]].T.tolist()
         return End(sum(totals), _joined(known), sum(bags))
-
-
-def passed_of(loader: Any) -> Passed | None:
-    """Return what looks at the stream behind a loader, if `shard` deals one out."""
-    for place in (loader, getattr(loader, "dataset", None)):
-        found = getattr(place, "instep_passed", None)
-        if isinstance(found, Passed):
-            return found
-    return None
 
 
 def _packed(names: int, looks: int) -> int:

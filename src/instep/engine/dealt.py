@@ -1,0 +1,162 @@
+"""Loaders that are dealt out to ranks tell the loop that draws from them, whatever is between.
+
+A loop is handed a loader, or something around it: `tqdm(loader)`, `zip(a, b)`, a generator. What it
+draws from in the end is not to be found from outside. So each pass over what
+`instep.distributed.shard` made tells the loop in whose draw its first batch is drawn. A pass that
+nobody draws in a loop (a validation, a look at one batch) tells nobody.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+from weakref import ReferenceType, ref
+
+from instep.errors import SetupError
+from instep.trace.place import here
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from instep.engine.passed import Passed
+
+PLACES = ("sampler", "batch_sampler", "dataset")
+"""Where a DataLoader may have what deals out its samples."""
+
+
+_made: Counter[str] = Counter()
+
+
+def serial_of_here() -> int:
+    """Return a number of the line that makes a loader, and of how often it has.
+
+    Ranks that run one program have the same one for the same loader, also where one of them makes
+    others besides.
+    """
+    place = here()
+    line = "" if place is None else f"{PurePath(place.path).name}:{place.line}"
+    _made[line] += 1
+    return zlib.crc32(f"{line} {_made[line]}".encode()) % 2**16 + 1
+
+
+class _Ear(threading.local):
+    """Who draws in this thread."""
+
+    listener: Listener | None = None
+
+
+_ear = _Ear()
+
+
+class Listener:
+    """A loop's ear: entered while it draws, it hears of every pass that begins to be drawn from."""
+
+    def __init__(self, world: int, follow: Callable[[Told], None] | None = None) -> None:
+        """world: how many ranks the loop is one of. follow: whom to tell."""
+        self._world = world
+        self._follow = follow
+        self._outer: list[Listener | None] = []
+        self.is_open = True
+        """Whether its loop goes on."""
+
+    def __enter__(self) -> None:
+        self._outer.append(_ear.listener)
+        _ear.listener = self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        _ear.listener = self._outer.pop()
+
+    def hear(self, begun: Pass) -> None:
+        """Hear of a pass whose first batch is about to be drawn."""
+        refuse_a_part(begun.dealer, self._world)
+        if begun.told.passed is not None:
+            begun.told.passed.held_by = ref(self)
+        if self._follow is not None:
+            self._follow(begun.told)
+
+
+@dataclass(eq=False)
+class Told:
+    """What a pass tells of itself; who keeps it does not keep the workers of a loader."""
+
+    serial: int
+    """The number of its loader, by where it was made; 0: the loop has no other."""
+    dealt_to: int
+    """How many ranks take turns."""
+    passed: Passed | None
+    epoch: int
+    """The epoch that `passed` looks at, of the stream."""
+    deal: int = 0
+    """A number of the order of samples, the same on all ranks; 0: it has none, or not yet."""
+
+
+class Pass(Iterator[Any]):
+    """One pass over a loader that is dealt out."""
+
+    def __init__(self, batches: Iterator[Any], dealer: Any) -> None:
+        self._batches = batches
+        self.dealer = dealer
+        passed: Passed | None = getattr(dealer, "instep_passed", None)
+        epoch = 0 if passed is None else passed.epoch
+        self.told = Told(dealer.serial, dealer.instep_dealt_to, passed, epoch)
+        self._is_new = True
+
+    def __next__(self) -> Any:
+        if not self._is_new:
+            return next(self._batches)
+        self._is_new = False
+        if _ear.listener is not None:
+            _ear.listener.hear(self)
+        try:
+            return next(self._batches)
+        finally:
+            self.told.deal = getattr(self.dealer, "deal", 0)
+
+    def __len__(self) -> int:
+        return len(self._batches)  # type: ignore[arg-type]  # as the iterator of a DataLoader has
+
+    def __getattr__(self, name: str) -> Any:
+        # Some programs know what the iterator of a DataLoader has.
+        if name.startswith("__") or "_batches" not in vars(self):
+            raise AttributeError(name)
+        return getattr(self._batches, name)
+
+
+def is_held(holder: ReferenceType[Listener] | None) -> bool:
+    """Whether a loop goes on with a pass, and what begins now is another one besides it."""
+    listener = None if holder is None else holder()
+    return listener is not None and listener.is_open and _ear.listener is None
+
+
+def dealer_of(loader: Any) -> Any:
+    """Return what deals out the samples of a loader to several ranks, if that can be seen."""
+    for place in (loader, *(getattr(loader, name, None) for name in PLACES)):
+        number = getattr(place, "instep_dealt_to", 1)
+        if isinstance(number, int) and number > 1:
+            return place
+    return None
+
+
+def refuse_a_part(loader: Any, world: int) -> None:
+    """Raise if a loader was dealt out to several ranks, and only one process takes from it."""
+    dealer = dealer_of(loader)
+    if world == 1 and dealer is not None:
+        raise SetupError(
+            f"the loader was dealt out to {dealer.instep_dealt_to} ranks, and this stepper belongs "
+            "to one process.",
+            why="every process would train a model of its own, with its part of the samples.",
+            fix="wrap the model in DistributedDataParallel or fully_shard, or pass group= to "
+            "Stepper; for a model of its own on every rank, leave shard() out.",
+            more="ranks",
+        )
