@@ -130,10 +130,9 @@ class _Loader(DataLoader[Any]):
         if dealer is None:
             return super().__iter__()
         passed = getattr(dealer, "instep_passed", None)
-        if passed is not None:
-            # Before workers begin, who are told in this way that this pass is looked at.
-            passed.begin()
-        return Pass(super().__iter__(), dealer)
+        # Before workers begin, who are told in this way that this pass is looked at.
+        epoch = 0 if passed is None else passed.begin()
+        return Pass(super().__iter__(), dealer, epoch)
 
 
 class _Dealt:
@@ -188,6 +187,8 @@ class _Turns(_Dealt, Sampler[Any]):
         """Whether an epoch's order depends on the generator."""
         self.deal = 0
         """A number of the last order that was drawn, the same on all ranks; 0: it is not drawn."""
+        self.instep_given: int | None = None
+        """How many this rank has of the last epoch that was begun."""
 
     def settle(self) -> None:
         """Seed the generator for the epoch that was told."""
@@ -202,10 +203,11 @@ class _Turns(_Dealt, Sampler[Any]):
             self.deal = zlib.crc32(bytes(self.generator.get_state().tolist())) or 1
         rank, world = self._turn
         first, self.begins_at = self.begins_at + rank, 0
-        if type(self._inner) is SequentialSampler:
-            yield from range(first, len(self._inner), world)
-            return
-        yield from self._order()[first::world]
+        is_plain = type(self._inner) is SequentialSampler
+        everything = range(len(self._inner)) if is_plain else self._order()
+        part = everything[first::world]
+        self.instep_given = len(part)
+        yield from part
 
     def _order(self) -> list[Any]:
         """Draw the order of an epoch; the generator is another afterwards."""
@@ -291,8 +293,8 @@ class _Every(_Dealt):
         first, self.begins_at = self.begins_at + rank, 0
         if self.instep_passed is None:
             return itertools.islice(self._inner, first, None, world)
-        self.instep_passed.begin()
-        return Pass(self.instep_passed.over(self._inner, first, world), self)
+        epoch = self.instep_passed.begin()
+        return Pass(self.instep_passed.over(self._inner, first, world), self, epoch)
 
     def __len__(self) -> int:
         return _length(self._inner, self._turn)

@@ -14,7 +14,7 @@ import instep
 from instep.distributed import shard
 from instep.engine.dealt import Listener, Pass, dealer_of
 from instep.engine.feed import Feed
-from instep.errors import SetupError
+from instep.errors import SetupError, WindowError
 
 
 class Stream(IterableDataset):
@@ -155,3 +155,61 @@ def test_who_hears_keeps_no_workers():
     gc.collect()
     assert heard
     assert multiprocessing.active_children() == before
+
+
+class Failing(IterableDataset):
+    """A stream that raises in the middle, in a way that a worker cannot tell."""
+
+    def __iter__(self):
+        class LocalError(Exception):
+            pass
+
+        for number in range(8):
+            if number == 5:
+                raise LocalError
+            yield number
+
+
+@pytest.mark.parametrize("wrapper", ["itself", "zip", "a class"])
+def test_a_stream_whose_error_was_lost_has_not_ended(wrapper):
+    loader = DataLoader(Failing(), 1, num_workers=1, multiprocessing_context="fork")
+    # As torch has it: nobody hears of the error.
+    assert len(list(loader)) == 5
+    dealt = WRAPPERS[wrapper](shard(loader, rank=0, world=2))
+    with pytest.raises(WindowError, match="a loader of a stream ended, and its stream did not"):
+        list(dealt)
+
+
+def test_a_look_besides_may_come_to_its_end():
+    train = shard(LOADERS["stream"](), rank=0, world=2)
+    feed = Feed(train, listener=Listener(2, lambda told: None))
+    feed.take()
+    assert len(list(train)) == 2
+    again = DataLoader(train.dataset, 2)  # nor one that somebody has made anew, of fewer workers
+    assert len(list(again)) == 2
+
+
+class Patchy:
+    """Items of which one cannot be read."""
+
+    def __init__(self):
+        self.at = 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.at += 1
+        if self.at == 3:
+            raise FileNotFoundError
+        if self.at > 6:
+            raise StopIteration
+        return self.at
+
+
+def test_an_item_that_cannot_be_read_does_not_end_a_stream():
+    begun = iter(shard(Patchy(), rank=1, world=2))
+    assert next(begun) == 2
+    with pytest.raises(FileNotFoundError):
+        next(begun)
+    assert list(begun) == [5]

@@ -17,7 +17,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType, ref
 
-from instep.errors import SetupError
+from instep.errors import SetupError, WindowError
 from instep.trace.place import here
 
 if TYPE_CHECKING:
@@ -104,24 +104,44 @@ class Told:
 class Pass(Iterator[Any]):
     """One pass over a loader that is dealt out."""
 
-    def __init__(self, batches: Iterator[Any], dealer: Any) -> None:
+    def __init__(self, batches: Iterator[Any], dealer: Any, epoch: int) -> None:
+        """epoch: the one that was begun of its stream; 0: it has none, or is not looked at."""
         self._batches = batches
         self.dealer = dealer
         passed: Passed | None = getattr(dealer, "instep_passed", None)
-        epoch = 0 if passed is None else passed.epoch
         self.told = Told(dealer.serial, dealer.instep_dealt_to, passed, epoch)
         self._is_new = True
 
     def __next__(self) -> Any:
-        if not self._is_new:
-            return next(self._batches)
-        self._is_new = False
-        if _ear.listener is not None:
-            _ear.listener.hear(self)
+        if self._is_new:
+            self._is_new = False
+            if _ear.listener is not None:
+                _ear.listener.hear(self)
+            try:
+                return self._drawn()
+            finally:
+                self.told.deal = getattr(self.dealer, "deal", 0)
+        return self._drawn()
+
+    def _drawn(self) -> Any:
         try:
             return next(self._batches)
-        finally:
-            self.told.deal = getattr(self.dealer, "deal", 0)
+        except StopIteration:
+            if self.told.epoch and self.told.passed is not None:
+                self._require_whole(self.told.passed)
+            raise
+
+    def _require_whole(self, passed: Passed) -> None:
+        if passed.epoch == self.told.epoch and passed.was_cut(passed.epoch):
+            raise WindowError(
+                "a loader of a stream ended, and its stream did not.",
+                why="it raised an error on the way, and that was lost: a worker's error that "
+                "cannot be pickled (of a class inside of a function, say) is printed there and "
+                "not sent, and a stream that is a generator has no more after it.",
+                fix="look for the error in the output of this process; define its class at the "
+                "top of a module.",
+                more="ranks",
+            ) from None
 
     def __len__(self) -> int:
         return len(self._batches)  # type: ignore[arg-type]  # as the iterator of a DataLoader has

@@ -22,6 +22,7 @@ import torch
 
 from instep.engine import rng
 from instep.engine.dealt import Listener, Pass, dealer_of
+from instep.engine.ends import Expected
 from instep.errors import SetupError, StateError, said_of
 
 if TYPE_CHECKING:
@@ -109,10 +110,11 @@ class Feed:
             if self._dealer is None:
                 raise _other_loader("it was made by instep.distributed.shard, this one was not.")
             self._dealer.begins_at = self._begins_at
+        self._expected = Expected(loader) if self._owner is None else None
         self._batches = self._begun(loader)
         # Batches waiting, each with the random state before it was drawn.
         self._ahead: deque[tuple[Any, Any]] = deque()
-        self._done = 0
+        self._done = self._drawn = 0
         self._has_hand = False
         self._hand_drawn: Any = None
         self._hand_out: Any = None
@@ -125,9 +127,10 @@ class Feed:
             self._return_to(position)
 
     def _begun(self, loader: Iterable[Any]) -> Iterator[Any]:
+        epoch = 0
         with self.listener:
             if self._passed is not None and not getattr(loader, "instep_tells", False):
-                self._passed.begin()
+                epoch = self._passed.begin()
             batches = iter(loader)
         if self._passed is not None:
             self._passed.wake()
@@ -135,7 +138,7 @@ class Feed:
         if dealer is None:
             return batches
         # Somebody may have made another DataLoader of what deals out the samples.
-        begun = batches if isinstance(batches, Pass) else Pass(batches, dealer)
+        begun = batches if isinstance(batches, Pass) else Pass(batches, dealer, epoch)
         begun.told.serial = 0
         return begun
 
@@ -182,6 +185,7 @@ class Feed:
                 batch = next(self._batches, END)
             if batch is END:
                 raise _other_loader(f"it ended before batch {position.skip}, where that run was.")
+            self._drawn += 1
         self._done = position.skip
         for state in position.redraw:
             rng.restore(state)
@@ -203,6 +207,10 @@ class Feed:
         try:
             with self.listener:
                 batch = next(self._batches, END)
+            if batch is not END:
+                self._drawn += 1
+            elif self._expected is not None:
+                self._expected.require(self._drawn)
             self._is_over, self.failure = batch is END, ""
         except BaseException as error:
             # Other ranks hear of sys.exit() and Ctrl-C, too; here they pass as they are.

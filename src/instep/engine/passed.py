@@ -15,16 +15,17 @@ from __future__ import annotations
 import ctypes
 import itertools
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.data import get_worker_info
 
 from instep.engine.dealt import is_held
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from weakref import ReferenceType
 
     from instep.engine.dealt import Listener
@@ -89,16 +90,17 @@ class Passed:
         """A number of the epoch that is looked at; 0: none is."""
         return int(self._board[0, 0])
 
-    def begin(self) -> None:
-        """Begin an epoch: the next pass over the stream is looked at.
+    def begin(self) -> int:
+        """Begin an epoch and return its number: the next pass over the stream is looked at.
 
-        Not where a loop is in the middle of one, and this is a look into the loader besides.
+        Not where a loop is in the middle of one, and this is a look into the loader besides: 0.
         """
         if self._rests or is_held(self.held_by):
-            return
+            return 0
         self._before = (self.epoch, self.levels(), self.end())
         self._begun = self._begun % _EPOCHS + 1
         self._board[0, 0] = self._begun
+        return self._begun
 
     def rest(self) -> None:
         """Begin an epoch that is not looked at, whoever begins one, until `wake`."""
@@ -120,36 +122,18 @@ class Passed:
 
         One pass in an epoch is looked at: who looks into the loader besides does not count.
         """
-        worker = torch.utils.data.get_worker_info()
+        worker = get_worker_info()
         row = 1 + (0 if worker is None else worker.id)
         epoch = self.epoch
         if not epoch or row >= len(self._board) or int(self._board[row, _CLAIMED]) == epoch:
             return itertools.islice(items, first, None, step)
         self._board[row, _CLAIMED] = epoch
-        return self._noted(iter(items), first, step, self._board[row], epoch << (2 * _BITS))
+        return _Noted(iter(items), first, step, self._board[row], epoch << (2 * _BITS))
 
-    def _noted(
-        self, items: Iterator[Any], first: int, step: int, row: Tensor, epoch: int
-    ) -> Iterator[Any]:
-        names = looks = bag = passed = first_name = 0
-        varies = False
-        for item in items:
-            seen = numbers_of(item)
-            if seen.names:
-                names = zlib.crc32(seen.names.to_bytes(4, "little"), names)
-            first_name = first_name if passed else seen.names
-            varies = varies or seen.names != first_name
-            looks = zlib.crc32(seen.looks.to_bytes(4, "little"), looks)
-            bag += seen.looks
-            passed += 1
-            if passed & (passed - 1) == 0 and passed.bit_length() <= _LEVELS:
-                packed = _packed(names if varies else 0, looks)
-                row[_FIRST + passed.bit_length() - 1] = epoch | packed
-            if passed > first and (passed - 1 - first) % step == 0:
-                yield item
-        row[_TOTAL], row[_BAG] = passed, bag
-        # The last: who finds it finds the others, too.
-        row[_WHOLE] = epoch | _packed(names if varies else 0, looks)
+    def was_cut(self, epoch: int) -> bool:
+        """Whether a pass of this epoch has begun, here or in a worker, and not come to its end."""
+        _, *rows = self._board.tolist()
+        return any(row[_CLAIMED] == epoch and _of(row, _WHOLE, epoch) is None for row in rows)
 
     def levels(self) -> dict[int, Numbers]:
         """Return the numbers after 2 ** level items of each worker, as far as all have come."""
@@ -173,6 +157,59 @@ class Passed:
         # Read again: a worker may have come to its end while they were read, from left to right.
         totals, bags = self._board[1:, [_TOTAL, _BAG]].T.tolist()
         return End(sum(totals), _joined(known), sum(bags))
+
+
+class _Noted(Iterator[Any]):
+    """Every so many of some items, and numbers of all that were passed over.
+
+    No generator: where an item raises, the next one may still come, as without this.
+    """
+
+    def __init__(
+        self, items: Iterator[Any], first: int, step: int, row: Tensor, epoch: int
+    ) -> None:
+        self._items, self._row, self._epoch = items, row, epoch
+        self._next, self._step = first, step
+        self._names = self._looks = self._bag = self._passed = self._first_name = 0
+        self._varies = False
+        self._is_told = get_worker_info() is None
+        """Whether who draws hears of an error for certain: those of workers may be lost."""
+        self._failed = False
+
+    def __next__(self) -> Any:
+        try:
+            for item in self._items:
+                self._failed = False
+                self._note(numbers_of(item))
+                if self._passed - 1 == self._next:
+                    self._next += self._step
+                    return item
+        except Exception:
+            self._failed = not self._is_told
+            raise
+        if self._failed:
+            # A generator that has raised has no more; its stream may have.
+            raise StopIteration
+        self._row[_TOTAL], self._row[_BAG] = self._passed, self._bag
+        # The last: who finds it finds the others, too.
+        self._row[_WHOLE] = self._numbers()
+        raise StopIteration
+
+    def _note(self, seen: Numbers) -> None:
+        if seen.names:
+            self._names = zlib.crc32(seen.names.to_bytes(4, "little"), self._names)
+        if not self._passed:
+            self._first_name = seen.names
+        self._varies = self._varies or seen.names != self._first_name
+        self._looks = zlib.crc32(seen.looks.to_bytes(4, "little"), self._looks)
+        self._bag += seen.looks
+        self._passed += 1
+        level = self._passed.bit_length()
+        if self._passed & (self._passed - 1) == 0 and level <= _LEVELS:
+            self._row[_FIRST + level - 1] = self._numbers()
+
+    def _numbers(self) -> int:
+        return self._epoch | _packed(self._names if self._varies else 0, self._looks)
 
 
 def _packed(names: int, looks: int) -> int:
