@@ -56,21 +56,30 @@ class Stream(IterableDataset):
         return (image, number % 7) if "label" in self.kind else image
 
 
+def working(workers):
+    """Options of a loader with so many workers, in a rank of a crew.
+
+    Ranks have threads (gloo's, autograd's), and a copy of a process in the middle of what a thread
+    does may wait for it for ever: workers are copies of a server that has none. A worker that hangs
+    all the same is an error, and not a test that hangs.
+    """
+    if not workers:
+        return {"num_workers": 0}
+    # Ranks end with the tests, and their loaders' workers with each case.
+    multiprocessing.current_process()._config["daemon"] = False
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.distributed.test_streams"])
+    return {"num_workers": workers, "multiprocessing_context": context, "timeout": 30.0}
+
+
 def train(rank, world, how, kind, workers, style, epochs=2):
     plain = mlp()
     model = spread(plain, "ddp")
     stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.01))
     # As many programs do: other dropout on each rank.
     torch.manual_seed(100 + rank)
-    # Ranks of a crew end with the tests, and their loaders' workers with each case.
-    multiprocessing.current_process()._config["daemon"] = False
-    workers = rank if workers == "other" else workers
     stream = Stream(how, rank, kind)
-    context = "fork" if workers else None
-    patience = 30.0 if workers else 0.0
-    loader = DataLoader(
-        stream, 2, num_workers=workers, multiprocessing_context=context, timeout=patience
-    )
+    loader = DataLoader(stream, 2, **working(rank if workers == "other" else workers))
     loader = instep.distributed.shard(stream if style == "iterable" else loader)
     start, said, seen = values(plain), [], []
 
@@ -201,7 +210,6 @@ def test_loaders_with_other_numbers_of_workers(two):
 
 def leave_and_resume(rank, world, path, workers):
     """Epochs that are left early, with workers that stay, and one that is gone on with."""
-    multiprocessing.current_process()._config["daemon"] = False
 
     def build():
         plain = mlp()
@@ -209,9 +217,8 @@ def leave_and_resume(rank, world, path, workers):
         loader = DataLoader(
             Stream("seeded", rank),
             1,
-            num_workers=workers,
             persistent_workers=workers > 0,
-            multiprocessing_context="fork" if workers else None,
+            **working(workers),
         )
         stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.01))
         return model, stepper, instep.distributed.shard(loader)
@@ -274,8 +281,7 @@ def train_wrapped(rank, world, how, order, workers, style):
     model = spread(plain, "ddp")
     stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.01))
     torch.manual_seed(100 + rank)
-    multiprocessing.current_process()._config["daemon"] = False
-    options = {"num_workers": workers, "multiprocessing_context": "fork" if workers else None}
+    options = working(workers)
     if order in ("same generators", "other generators"):
         seed = rank if order == "other generators" else 0
         own = torch.Generator().manual_seed(seed)

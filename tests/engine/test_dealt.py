@@ -172,7 +172,7 @@ class Failing(IterableDataset):
 
 @pytest.mark.parametrize("wrapper", ["itself", "zip", "a class"])
 def test_a_stream_whose_error_was_lost_has_not_ended(wrapper):
-    loader = DataLoader(Failing(), 1, num_workers=1, multiprocessing_context="fork")
+    loader = DataLoader(Failing(), 1, num_workers=1, multiprocessing_context="fork", timeout=60)
     # As torch has it: nobody hears of the error.
     assert len(list(loader)) == 5
     dealt = WRAPPERS[wrapper](shard(loader, rank=0, world=2))

@@ -69,10 +69,8 @@ def trained(loader, *, style="windows", size=2):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("ends_at", [0, 5, 11])
 def test_an_epoch_that_ends_early_is_an_error(workers, ends_at, style):
-    context = "fork" if workers else None
-    loader = DataLoader(
-        Numbers(ends_at), 2, num_workers=workers, multiprocessing_context=context, timeout=0
-    )
+    options = {"multiprocessing_context": "fork", "timeout": 60} if workers else {}
+    loader = DataLoader(Numbers(ends_at), 2, num_workers=workers, **options)
     words = rf"the loader ended after {ends_at // 2} of 6 batches"
     with pytest.raises(WindowError, match=words):
         trained(loader, style=style)
