@@ -28,7 +28,7 @@ from torch.utils.data import (
 )
 
 from instep.engine import rng
-from instep.engine.dealt import Pass, dealer_of, serial_of_here
+from instep.engine.dealt import Pass, serial_of_here, start_of
 from instep.engine.passed import Passed
 from instep.errors import SetupError
 
@@ -126,13 +126,17 @@ class _Loader(DataLoader[Any]):
     instep_tells = True
 
     def __iter__(self) -> Any:
-        dealer = dealer_of(self)
-        if dealer is None:
-            return super().__iter__()
+        dealer = self._dealer()
+        dealer.settle()
+        start = start_of(self, is_told=dealer.is_told)
         passed = getattr(dealer, "instep_passed", None)
         # Before workers begin, who are told in this way that this pass is looked at.
         epoch = 0 if passed is None else passed.begin()
-        return Pass(super().__iter__(), dealer, epoch)
+        return Pass(super().__iter__(), dealer, epoch, start)
+
+    def _dealer(self) -> _Dealt:
+        places: tuple[Any, ...] = (self.dataset, self.sampler, self.batch_sampler)
+        return next(place for place in places if isinstance(place, _Dealt))
 
 
 class _Dealt:

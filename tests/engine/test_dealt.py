@@ -14,7 +14,7 @@ import instep
 from instep.distributed import shard
 from instep.engine.dealt import Listener, Pass, dealer_of
 from instep.engine.feed import Feed
-from instep.errors import SetupError, WindowError
+from instep.errors import InstepWarning, SetupError, StateError, WindowError
 
 
 class Stream(IterableDataset):
@@ -144,7 +144,6 @@ def test_a_pass_is_like_the_iterator_that_it_is_made_of():
     with pytest.raises(AttributeError):
         _ = begun.missing
     assert dealer_of(loader) is loader.sampler
-    assert type(iter(shard(DataLoader(range(8), 2), rank=0, world=1))) is not Pass
 
 
 def test_who_hears_keeps_no_workers():
@@ -213,3 +212,65 @@ def test_an_item_that_cannot_be_read_does_not_end_a_stream():
     with pytest.raises(FileNotFoundError):
         next(begun)
     assert list(begun) == [5]
+
+
+def run_through(around, *, tell=False, stop=None, state=None):
+    """Three epochs of a shuffled loader inside of something; stop after so many batches."""
+    model = torch.nn.Linear(1, 1)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    loader = shard(DataLoader(range(8), 2, shuffle=True))
+    if state is not None:
+        stepper.load_state_dict(state)
+    seen = []
+    for epoch in stepper.epochs(3):
+        if tell:
+            loader.sampler.set_epoch(epoch)
+        for batch in stepper.batches(around(loader)):
+            seen.append(str(batch))
+            if len(seen) == stop:
+                return seen, stepper.state_dict()
+        if len(seen) == -(stop or 0):
+            return seen, stepper.state_dict()
+    return seen, None
+
+
+@pytest.mark.parametrize("stop", [6, -4, 1])
+@pytest.mark.parametrize("around", ["itself", "a class", "a list, drawn at once"])
+@pytest.mark.parametrize("tell", [False, True])
+def test_a_loop_over_something_goes_on_in_its_order(around, stop, tell):
+    whole, _ = run_through(WRAPPERS[around], tell=tell)
+    assert len({*whole[:4]} & {*whole[4:8]}) < 4
+    begun, state = run_through(WRAPPERS[around], tell=tell, stop=stop)
+    rest, _ = run_through(WRAPPERS[around], tell=tell, state=state)
+    # A batch that was handed out, and not worked on, comes again.
+    done = len(begun) if stop < 0 else len(begun) - 1
+    assert begun[:done] + rest == whole
+
+
+BEFORE = ["zip", "enumerate", "an iterator", "a generator"]
+
+
+@pytest.mark.parametrize("around", BEFORE)
+def test_what_began_before_the_loop_is_in_its_order_or_refused(around):
+    _, state = run_through(WRAPPERS[around], stop=6)
+    with pytest.raises(StateError, match="began in another order than the one that was saved"):
+        run_through(WRAPPERS[around], state=state)
+
+
+@pytest.mark.parametrize("around", BEFORE)
+def test_a_whole_epoch_in_another_order_is_said(around):
+    _, state = run_through(WRAPPERS[around], stop=-4)
+    with pytest.warns(InstepWarning, match="began in another order than the one that was saved"):
+        rest, _ = run_through(WRAPPERS[around], state=state)
+    assert len(rest) == 8
+
+
+@pytest.mark.parametrize("stop", [6, -4])
+@pytest.mark.parametrize("around", BEFORE)
+def test_an_epoch_that_is_told_is_in_its_order(around, stop):
+    whole, _ = run_through(WRAPPERS[around], tell=True)
+    begun, state = run_through(WRAPPERS[around], tell=True, stop=stop)
+    rest, _ = run_through(WRAPPERS[around], tell=True, state=state)
+    assert len(rest) == 12 - len(begun) + (stop > 0)
+    if around in ("an iterator", "a generator"):  # the others count batches anew
+        assert begun[: len(begun) - (stop > 0)] + rest == whole

@@ -17,17 +17,24 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType, ref
 
-from instep.errors import SetupError, WindowError
+import torch
+
+from instep.engine import rng
+from instep.errors import SetupError, StateError, WindowError, four_lines, warn
 from instep.trace.place import here
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import TracebackType
+
+    from torch import Tensor
 
     from instep.engine.passed import Passed
 
 PLACES = ("sampler", "batch_sampler", "dataset")
 """Where a DataLoader may have what deals out its samples."""
+PASSES = 64
+"""Loaders inside of one loop that can be come back to; one that goes round for ever has more."""
 
 
 _made: Counter[str] = Counter()
@@ -54,6 +61,97 @@ class _Ear(threading.local):
 _ear = _Ear()
 
 
+class Start:
+    """The generators that a pass begins with: its order is drawn from them."""
+
+    def __init__(self, sources: dict[str, torch.Generator], *, is_told: bool) -> None:
+        self.sources, self.is_told = sources, is_told
+        self.states = self.now()
+        self.is_known = False
+        """Whether the loop knows of it, because it began inside."""
+
+    def now(self) -> dict[str, Tensor]:
+        """Return the states as they are now."""
+        return {name: source.get_state() for name, source in self.sources.items()}
+
+
+class Inside:
+    """The passes inside of a loop, in the order in which they begin, and how they are to begin.
+
+    A loop that goes on puts back what the order of a loader is drawn from. It can do so where the
+    loader begins inside of the loop; of one that began before, it can only look.
+    """
+
+    NAME = "inside"
+
+    def __init__(self) -> None:
+        self.is_direct = False
+        """Whether the loop was handed the loader itself, and sees to it."""
+        self._starts: list[Start] = []
+        self._saved: dict[str, Tensor] = {}
+        self._is_resumed = False
+
+    def expect(self, states: Mapping[str, Tensor], *, is_resumed: bool) -> dict[str, Tensor]:
+        """Take what was saved of loaders inside; return the rest.
+
+        is_resumed: whether the loop goes on in the middle of their epoch.
+        """
+        self._is_resumed = is_resumed
+        self._saved = {name: s for name, s in states.items() if name.startswith(self.NAME)}
+        return {name: state for name, state in states.items() if name not in self._saved}
+
+    def begin(self, start: Start) -> None:
+        """Let a pass that begins now begin as it did."""
+        if self.is_direct:
+            start.is_known = True
+            return
+        for name, source in start.sources.items():
+            state = self._saved.get(self._name(len(self._starts), name))
+            if state is not None and not start.is_told:
+                source.set_state(state)
+                start.states[name] = state
+        self._take(start)
+
+    def add(self, begun: Pass) -> None:
+        """Take a pass that is drawn from, and may have begun before the loop."""
+        if begun.start is not None and not begun.start.is_known and not self.is_direct:
+            self._take(begun.start)
+
+    def _take(self, start: Start) -> None:
+        start.is_known = True
+        for name, state in start.states.items():
+            saved = self._saved.get(self._name(len(self._starts), name))
+            is_other = saved is not None and not torch.equal(saved, state)
+            if is_other and self._is_resumed:
+                raise StateError(_OTHER, **_WHY)
+            if is_other and not start.is_told:
+                # A whole epoch: nothing is lost in it.
+                warn(four_lines(_OTHER, **_WHY))
+        self._starts.append(start)
+
+    def states(self, *, at_start: bool) -> dict[str, Tensor]:
+        """Return the states of all, at their starts or as they are now."""
+        return {
+            self._name(place, name): state
+            for place, start in enumerate(self._starts[:PASSES])
+            for name, state in (start.states if at_start else start.now()).items()
+        }
+
+    def _name(self, place: int, name: str) -> str:
+        return f"{self.NAME} {place} {name}"
+
+
+_OTHER = "a loader inside of another began in another order than the one that was saved."
+_WHY = {
+    "why": "the loop goes on in the order that it had. It is put back when a loader begins inside "
+    "of the loop; zip(), enumerate() and iter() begin it before, and set_epoch() decides itself.",
+    "fix": "pass the loader itself, or a class or generator function around it, which begins when "
+    "it is drawn from; or tell it the epoch that was saved: loader.sampler.set_epoch(epoch) with "
+    "`for epoch in stepper.epochs(...)`.",
+    "more": "resume",
+}
+
+
 class Listener:
     """A loop's ear: entered while it draws, it hears of every pass that begins to be drawn from."""
 
@@ -64,6 +162,8 @@ class Listener:
         self._outer: list[Listener | None] = []
         self.is_open = True
         """Whether its loop goes on."""
+        self.inside = Inside()
+        """The loaders inside of the one that the loop was handed."""
 
     def __enter__(self) -> None:
         self._outer.append(_ear.listener)
@@ -80,6 +180,7 @@ class Listener:
     def hear(self, begun: Pass) -> None:
         """Hear of a pass whose first batch is about to be drawn."""
         refuse_a_part(begun.dealer, self._world)
+        self.inside.add(begun)
         if begun.told.passed is not None:
             begun.told.passed.held_by = ref(self)
         if self._follow is not None:
@@ -104,10 +205,13 @@ class Told:
 class Pass(Iterator[Any]):
     """One pass over a loader that is dealt out."""
 
-    def __init__(self, batches: Iterator[Any], dealer: Any, epoch: int) -> None:
+    def __init__(
+        self, batches: Iterator[Any], dealer: Any, epoch: int, start: Start | None = None
+    ) -> None:
         """epoch: the one that was begun of its stream; 0: it has none, or is not looked at."""
         self._batches = batches
         self.dealer = dealer
+        self.start = start
         passed: Passed | None = getattr(dealer, "instep_passed", None)
         self.told = Told(dealer.serial, dealer.instep_dealt_to, passed, epoch)
         self._is_new = True
@@ -151,6 +255,17 @@ class Pass(Iterator[Any]):
         if name.startswith("__") or "_batches" not in vars(self):
             raise AttributeError(name)
         return getattr(self._batches, name)
+
+
+def start_of(loader: Any, *, is_told: bool) -> Start:
+    """Note how a pass over a loader begins, with the states that its loop was saved with.
+
+    is_told: whether its order is that of an epoch that it was told, and not put back.
+    """
+    start = Start(rng.generators_of(loader), is_told=is_told)
+    if _ear.listener is not None:
+        _ear.listener.inside.begin(start)
+    return start
 
 
 def is_held(holder: ReferenceType[Listener] | None) -> bool:

@@ -84,15 +84,7 @@ class Feed:
             _require_same_way(position, by)
         self._sources = rng.generators_of(loader)
         self._dealer, self._is_told = _dealer_of(loader), False
-        if position is None:
-            # A new epoch may have another loader.
-            self._put_back({n: s for n, s in (generators or {}).items() if n in self._sources})
-            self._settle(None)
-        else:
-            self._settle(position)
-            self._put_back(position.generators)
-            rng.restore(position.epoch_random)
-        self._epoch_random = rng.full_state() if position is None else position.epoch_random
+        self._epoch_random = self._prepared(position, generators or {})
         self._generators = self.generators_now()
         self._is_reused = has_live_workers(loader)
         self._passed = getattr(dealer_of(loader), "instep_passed", None)
@@ -126,8 +118,25 @@ class Feed:
         if position is not None:
             self._return_to(position)
 
+    def _prepared(
+        self, position: Position | None, generators: Mapping[str, torch.Tensor]
+    ) -> rng.RandomState:
+        """Put back what the epoch's order is drawn from; return the random state of its start."""
+        saved = generators if position is None else position.generators
+        rest = self.listener.inside.expect(saved, is_resumed=position is not None)
+        if position is None:
+            # A new epoch may have another loader.
+            self._put_back({n: s for n, s in rest.items() if n in self._sources})
+            self._settle(None)
+            return rng.full_state()
+        self._settle(position)
+        self._put_back(rest)
+        rng.restore(position.epoch_random)
+        return position.epoch_random
+
     def _begun(self, loader: Iterable[Any]) -> Iterator[Any]:
         epoch = 0
+        self.listener.inside.is_direct = hasattr(loader, "instep_tells")
         with self.listener:
             if self._passed is not None and not getattr(loader, "instep_tells", False):
                 epoch = self._passed.begin()
@@ -161,8 +170,9 @@ class Feed:
             self._sources[name].set_state(state)
 
     def generators_now(self) -> dict[str, torch.Tensor]:
-        """Return the states of the generators that the loader was given."""
-        return {name: generator.get_state() for name, generator in self._sources.items()}
+        """Return the states of the generators that the loader, and those inside, were given."""
+        inside = self.listener.inside.states(at_start=False)
+        return {n: generator.get_state() for n, generator in self._sources.items()} | inside
 
     def _match_workers(self, loader: Any, *, is_reused: bool) -> None:
         """Draw what the saved epoch drew at its start, no more and no less.
@@ -276,7 +286,7 @@ class Feed:
             [_random_of(mark) for mark in marks],
             now,
             self._epoch_random,
-            self._generators,
+            self._generators | self.listener.inside.states(at_start=True),
             self._is_reused,
             state,
             self._begins_at,
