@@ -305,6 +305,57 @@ def test_streams_and_iterables_are_told_the_epoch():
     shard([1, 2], rank=0, world=2).set_epoch(5)  # nobody to tell
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("world", [1, 2])
+def test_workers_that_stay_are_told_the_epoch(method, world):
+    if method != "fork" and world == 1:
+        pytest.skip("slow to start, and the same")
+    loader = DataLoader(
+        Epochs(), 1, num_workers=1, persistent_workers=True, multiprocessing_context=method
+    )
+    dealt = shard(loader, rank=0, world=world)
+    found = []
+    for epoch in (2, 0, 0, 5):
+        dealt.dataset.set_epoch(epoch)
+        found.append(flat(drawn(dealt)))
+    found.append(flat(drawn(dealt)))  # nobody has told
+    assert found == [[10 * epoch + n for n in range(0, 4, world)] for epoch in (2, 0, 0, 5, 5)]
+
+
+class Counting(Epochs):
+    """A stream that counts epochs by itself where nobody tells."""
+
+    def __iter__(self):
+        yield from super().__iter__()
+        self.epoch += 1
+
+
+def test_workers_that_stay_are_told_the_same_epoch_again():
+    options = {"num_workers": 2, "persistent_workers": True, "multiprocessing_context": "fork"}
+    there = shard(DataLoader(Counting(), 1, **options), rank=0, world=2)
+    here = shard(DataLoader(Counting(), 1), rank=0, world=2)
+    for told in (0, None, 0, 0):
+        if told is not None:
+            there.dataset.set_epoch(told)
+            here.dataset.set_epoch(told)
+        # Each of the two workers draws all of it.
+        assert flat(drawn(there))[::2] == flat(drawn(here))
+
+
+def tell_nine(worker):
+    torch.utils.data.get_worker_info().dataset.set_epoch(9)
+
+
+def test_a_worker_that_tells_itself_tells_nobody_else():
+    loader = DataLoader(
+        Epochs(), 1, num_workers=1, worker_init_fn=tell_nine, multiprocessing_context="fork"
+    )
+    dealt = shard(loader, rank=0, world=2)
+    assert flat(drawn(dealt)) == [90, 92]
+    assert dealt.dataset.epoch is None
+    assert list(dealt.dataset) == [0, 2]
+
+
 def test_samples_with_replacement_are_dealt_like_others():
     weights = [0.0, 1.0, 1.0]
     loaders = [

@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import random
 import sys
+import zlib
 from collections.abc import Iterable, Iterator, Sized
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,11 @@ from torch.utils.data import (
     MapDataPipe,
     Sampler,
     SequentialSampler,
+    get_worker_info,
 )
 
 from instep.engine import rng
+from instep.engine.dealt import Pass, serial_of_here, start_of
 from instep.engine.passed import Passed
 from instep.errors import SetupError
 
@@ -76,11 +79,11 @@ def shard(
         _refuse_pipes(loader.dataset)
     if isinstance(loader.dataset, IterableDataset):
         stream = _Stream(loader.dataset, turn, options["num_workers"])
-        return DataLoader(stream, loader.batch_size, drop_last=loader.drop_last, **options)
+        return _Loader(stream, loader.batch_size, drop_last=loader.drop_last, **options)
     batches = loader.batch_sampler
     if batches is not None and (loader.batch_size is None or type(batches) is not BatchSampler):
-        return DataLoader(loader.dataset, batch_sampler=_Turns(batches, turn, seed), **options)
-    return DataLoader(
+        return _Loader(loader.dataset, batch_sampler=_Turns(batches, turn, seed), **options)
+    return _Loader(
         loader.dataset,
         loader.batch_size,
         sampler=_Turns(loader.sampler, turn, seed),
@@ -117,11 +120,32 @@ _Turn = tuple[int, int]
 """The number of this rank, and of all."""
 
 
+class _Loader(DataLoader[Any]):
+    """A loader that tells the loop which draws from it, also where something is in between."""
+
+    instep_tells = True
+
+    def __iter__(self) -> Any:
+        dealer = self._dealer()
+        dealer.settle()
+        start = start_of(self, is_told=dealer.is_told)
+        passed = getattr(dealer, "instep_passed", None)
+        # Before workers begin, who are told in this way that this pass is looked at.
+        epoch = 0 if passed is None else passed.begin()
+        return Pass(super().__iter__(), dealer, epoch, start)
+
+    def _dealer(self) -> _Dealt:
+        places: tuple[Any, ...] = (self.dataset, self.sampler, self.batch_sampler)
+        return next(place for place in places if isinstance(place, _Dealt))
+
+
 class _Dealt:
     """What deals out samples to ranks: this rank's turn, and the epoch if it was told."""
 
     _turn: _Turn
     _inner: Any
+    serial: int
+    """A number of it, by where it was made: the same on all ranks."""
     epoch: int | None = None
     """The last one that `set_epoch` has told."""
     is_told = False
@@ -154,7 +178,7 @@ class _Turns(_Dealt, Sampler[Any]):
     """Every so many of what another sampler yields, in an order that all ranks agree on."""
 
     def __init__(self, sampler: Iterable[Any], turn: _Turn, seed: int | None) -> None:
-        self._inner, self._turn = sampler, turn
+        self._inner, self._turn, self.serial = sampler, turn, serial_of_here()
         own = _generator_of(sampler) if seed is None else None
         self._follows = own is not None
         """Whether the loader's own generator decides, as it would without us."""
@@ -165,6 +189,10 @@ class _Turns(_Dealt, Sampler[Any]):
         """How much of the next epoch is done already, by all ranks together."""
         self.is_shuffled = type(getattr(sampler, "sampler", sampler)) is not SequentialSampler
         """Whether an epoch's order depends on the generator."""
+        self.deal = 0
+        """A number of the last order that was drawn, the same on all ranks; 0: it is not drawn."""
+        self.instep_given: int | None = None
+        """How many this rank has of the last epoch that was begun."""
 
     def settle(self) -> None:
         """Seed the generator for the epoch that was told."""
@@ -175,12 +203,15 @@ class _Turns(_Dealt, Sampler[Any]):
         # Once more: a loader has drawn a seed for its workers, maybe from the same generator.
         self.settle()
         self.is_told = False
+        if self.is_shuffled:
+            self.deal = zlib.crc32(bytes(self.generator.get_state().tolist())) or 1
         rank, world = self._turn
         first, self.begins_at = self.begins_at + rank, 0
-        if type(self._inner) is SequentialSampler:
-            yield from range(first, len(self._inner), world)
-            return
-        yield from self._order()[first::world]
+        is_plain = type(self._inner) is SequentialSampler
+        everything = range(len(self._inner)) if is_plain else self._order()
+        part = everything[first::world]
+        self.instep_given = len(part)
+        yield from part
 
     def _order(self) -> list[Any]:
         """Draw the order of an epoch; the generator is another afterwards."""
@@ -204,12 +235,30 @@ class _Stream(_Dealt, IterableDataset[Any]):
     """Every so many of what a dataset yields; its workers share it as they did before."""
 
     def __init__(self, dataset: IterableDataset[Any], turn: _Turn, workers: int) -> None:
-        self._inner, self._turn = dataset, turn
+        self._inner, self._turn, self.serial = dataset, turn, serial_of_here()
         self.instep_passed = Passed(workers, turn[1]) if turn[1] > 1 else None
         """What it looks like on this rank; looked for wherever a loader may have it."""
+        self._heard = 0
+        self._board = torch.zeros(2, dtype=torch.int64)
+        """How often it was told an epoch, and the last: workers that stay read it in their copy."""
+        if workers:
+            self._board.share_memory_()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tell the epoch that is iterated next, here and in workers that are there already."""
+        super().set_epoch(epoch)
+        if get_worker_info() is None:
+            self._heard += 1
+            self._board[1], self._board[0] = int(epoch), self._heard
 
     def __iter__(self) -> Iterator[Any]:
-        return _dealt_out(self._inner, self._turn[0], self._turn[1], self.instep_passed)
+        times, epoch = self._board.tolist()
+        if times != self._heard:
+            self._heard = times
+            super().set_epoch(epoch)
+        if self.instep_passed is None:
+            return itertools.islice(self._inner, self._turn[0], None, self._turn[1])
+        return self.instep_passed.over(self._inner, self._turn[0], self._turn[1])
 
     def __len__(self) -> int:
         return _length(self._inner, self._turn)
@@ -228,14 +277,16 @@ class _Stream(_Dealt, IterableDataset[Any]):
             setattr(self._inner, name, value)
 
 
-_OWN = {"_inner", "_turn", "instep_passed", "epoch", "is_told"}
+_OWN = {"_inner", "_turn", "serial", "instep_passed", "epoch", "is_told", "_heard", "_board"}
 
 
 class _Every(_Dealt):
     """Every so many of what an iterable yields."""
 
+    instep_tells = True
+
     def __init__(self, items: Iterable[Any], turn: _Turn) -> None:
-        self._inner, self._turn = items, turn
+        self._inner, self._turn, self.serial = items, turn, serial_of_here()
         self.instep_passed = Passed(0, turn[1]) if turn[1] > 1 else None
         """What they look like on this rank; looked for wherever a loader may have it."""
         self.begins_at = 0
@@ -244,16 +295,13 @@ class _Every(_Dealt):
     def __iter__(self) -> Iterator[Any]:
         rank, world = self._turn
         first, self.begins_at = self.begins_at + rank, 0
-        return _dealt_out(self._inner, first, world, self.instep_passed)
+        if self.instep_passed is None:
+            return itertools.islice(self._inner, first, None, world)
+        epoch = self.instep_passed.begin()
+        return Pass(self.instep_passed.over(self._inner, first, world), self, epoch)
 
     def __len__(self) -> int:
         return _length(self._inner, self._turn)
-
-
-def _dealt_out(items: Iterable[Any], first: int, step: int, passed: Passed | None) -> Iterator[Any]:
-    if passed is None:
-        return itertools.islice(items, first, None, step)
-    return passed.over(items, first, step)
 
 
 def _generator_of(sampler: object) -> torch.Generator | None:

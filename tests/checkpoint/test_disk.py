@@ -186,3 +186,11 @@ def test_damage_raises_in_these_tests(tmp_path):
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(EnvelopeError):
         found(path)
+
+
+def test_an_empty_path_is_not_the_folder_that_the_program_runs_in(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CheckpointError, match="the path of the checkpoint is empty"):
+        place_of("")
+    assert place_of(".") == tmp_path.resolve()
+    assert list(tmp_path.iterdir()) == []

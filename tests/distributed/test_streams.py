@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import random
 import warnings
@@ -55,21 +56,30 @@ class Stream(IterableDataset):
         return (image, number % 7) if "label" in self.kind else image
 
 
+def working(workers):
+    """Options of a loader with so many workers, in a rank of a crew.
+
+    Ranks have threads (gloo's, autograd's), and a copy of a process in the middle of what a thread
+    does may wait for it for ever: workers are copies of a server that has none. A worker that hangs
+    all the same is an error, and not a test that hangs.
+    """
+    if not workers:
+        return {"num_workers": 0}
+    # Ranks end with the tests, and their loaders' workers with each case.
+    multiprocessing.current_process()._config["daemon"] = False
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.distributed.test_streams"])
+    return {"num_workers": workers, "multiprocessing_context": context, "timeout": 30.0}
+
+
 def train(rank, world, how, kind, workers, style, epochs=2):
     plain = mlp()
     model = spread(plain, "ddp")
     stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.01))
     # As many programs do: other dropout on each rank.
     torch.manual_seed(100 + rank)
-    # Ranks of a crew end with the tests, and their loaders' workers with each case.
-    multiprocessing.current_process()._config["daemon"] = False
-    workers = rank if workers == "other" else workers
     stream = Stream(how, rank, kind)
-    context = "fork" if workers else None
-    patience = 30.0 if workers else 0.0
-    loader = DataLoader(
-        stream, 2, num_workers=workers, multiprocessing_context=context, timeout=patience
-    )
+    loader = DataLoader(stream, 2, **working(rank if workers == "other" else workers))
     loader = instep.distributed.shard(stream if style == "iterable" else loader)
     start, said, seen = values(plain), [], []
 
@@ -200,7 +210,6 @@ def test_loaders_with_other_numbers_of_workers(two):
 
 def leave_and_resume(rank, world, path, workers):
     """Epochs that are left early, with workers that stay, and one that is gone on with."""
-    multiprocessing.current_process()._config["daemon"] = False
 
     def build():
         plain = mlp()
@@ -208,9 +217,8 @@ def leave_and_resume(rank, world, path, workers):
         loader = DataLoader(
             Stream("seeded", rank),
             1,
-            num_workers=workers,
             persistent_workers=workers > 0,
-            multiprocessing_context="fork" if workers else None,
+            **working(workers),
         )
         stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.01))
         return model, stepper, instep.distributed.shard(loader)
@@ -241,3 +249,152 @@ def test_epochs_that_are_left_and_gone_on_with_are_no_difference(two, tmp_path, 
     found = two.run(leave_and_resume, str(tmp_path / "run"), workers)
     assert len(found[0] + found[1]) == SAMPLES - 8
     assert len({*found[0], *found[1]}) == SAMPLES - 8
+
+
+class Bar:
+    """A progress bar: what the loader has is not what it has."""
+
+    def __init__(self, loader):
+        self.loader = loader
+
+    def __iter__(self):
+        yield from self.loader
+
+
+def wrapped(loader, how, rank):
+    """Put something around a loader, anew in each epoch."""
+    if how == "enumerate":
+        return (batch for _, batch in enumerate(loader))
+    if how == "zip":
+        return (batch for batch, _ in zip(loader, itertools.count(), strict=False))
+    if how == "islice":
+        return itertools.islice(loader, 1000)
+    if how == "a bar":
+        return Bar(loader)
+    if how == "round and round":
+        return itertools.chain(loader, loader)
+    return Bar(loader) if rank == 0 else loader  # "a bar on rank 0"
+
+
+def train_wrapped(rank, world, how, order, workers, style):
+    plain = mlp()
+    model = spread(plain, "ddp")
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.01))
+    torch.manual_seed(100 + rank)
+    options = working(workers)
+    if order in ("same generators", "other generators"):
+        seed = rank if order == "other generators" else 0
+        own = torch.Generator().manual_seed(seed)
+        loader = DataLoader(range(SAMPLES), 2, shuffle=True, generator=own, **options)
+    else:
+        loader = DataLoader(Stream(order, rank), 2, **options)
+    loader = instep.distributed.shard(loader)
+    said, seen = [], []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            for _ in range(2):
+                seen.append([])
+                for batch in drawn_by(stepper, wrapped(loader, how, rank), style, model):
+                    seen[-1] += batch.tolist()
+        except WindowError as error:
+            said.append(str(error))
+    return said, [str(w.message) for w in caught if w.category is InstepWarning], seen
+
+
+def drawn_by(stepper, loader, style, model):
+    def loss(batch):
+        return model(torch.ones(1, 5).double()).mean() * 0.1
+
+    if style == "function":
+        for batch in stepper.batches(loader):
+            stepper.step(batch, loss)
+            yield batch
+        return
+    for window in stepper.windows(loader, size=2):
+        for batch in window:
+            window.backward(loss(batch), items=1)
+            yield batch
+
+
+WRAPPERS = ["enumerate", "zip", "islice", "a bar", "a bar on rank 0", "round and round"]
+
+
+@pytest.mark.parametrize("style", ["windows", "function"])
+@pytest.mark.parametrize("how", WRAPPERS)
+def test_another_order_inside_of_something(two, how, style):
+    for said, warned, seen in two.run(train_wrapped, how, "torch", 0, style):
+        assert len(warned) == 1
+        assert said[0].startswith("rank 1 and rank 0 do not draw the same stream from shard()")
+        assert len(seen) == (2 if style == "function" and how != "round and round" else 1)
+    for said, _, seen in two.run(train_wrapped, how, "other generators", 0, style):
+        assert said[0].startswith("rank 1 and rank 0 draw different orders from shard().")
+        assert seen == [[]]
+
+
+@pytest.mark.parametrize("how", ["zip", "a bar"])
+def test_another_order_inside_of_something_in_workers(two, how):
+    for said, _, _ in two.run(train_wrapped, how, "torch", 2, "windows"):
+        assert said[0].startswith("rank 1 and rank 0 do not draw the same stream from shard()")
+    for said, _, _ in two.run(train_wrapped, how, "other generators", 1, "windows"):
+        assert said[0].startswith("rank 1 and rank 0 draw different orders from shard().")
+
+
+@pytest.mark.parametrize("order", ["seeded", "same generators"])
+@pytest.mark.parametrize("style", ["windows", "function"])
+@pytest.mark.parametrize("how", WRAPPERS)
+def test_the_same_order_inside_of_something(two, how, order, style):
+    found = two.run(train_wrapped, how, order, 0, style)
+    assert all(said == [] and warned == [] for said, warned, _ in found)
+    times = 2 if how == "round and round" else 1
+    for epoch in range(2):
+        assert sorted(found[0][2][epoch] + found[1][2][epoch]) == sorted([*range(SAMPLES)] * times)
+
+
+def train_on_several(rank, world, how):
+    """Loops over several loaders that are dealt out, and others on the side."""
+    model = spread(mlp(), "ddp")
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.01))
+    if "another one on rank 1" in how and rank:
+        list(instep.distributed.shard(Stream("seeded", 0)))
+    many, few, valid = (
+        instep.distributed.shard(DataLoader(Stream(kind, rank), size))
+        for kind, size in (("seeded", 2), ("sorted", 4), ("another seed", 3))
+    )
+    loaders = [many, few]
+    if how.startswith("another order"):
+        loaders[1] = valid
+    if how == "an early end on rank 1" and rank:
+        loaders.insert(0, [])
+    if how == "chosen at random":
+        random.Random(rank).shuffle(loaders)
+        assert world == 2
+    heard = ""
+    try:
+        for _ in range(2):
+            for window in stepper.windows(zip(*loaders, strict=False), size=2):
+                for _ in window:
+                    window.backward(model(torch.ones(1, 5).double()).mean(), items=1)
+                # A validation is no part of the loop, and may be different on each rank.
+                next(iter(valid))
+    except WindowError as error:
+        heard = str(error)
+    return heard
+
+
+@pytest.mark.filterwarnings("ignore::instep.errors.InstepWarning")
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("as usual", ""),
+        ("an early end on rank 1", ""),
+        ("chosen at random", ""),
+        ("another one on rank 1", ""),
+        ("another order, another one on rank 1", "rank 1 and rank 0 do not draw the same stream"),
+        ("another order in the second", "rank 1 and rank 0 do not draw the same stream"),
+    ],
+)
+def test_several_loaders_in_one_loop(two, how, words):
+    for heard in two.run(train_on_several, how):
+        assert heard.startswith(words)
+        assert bool(heard) == bool(words)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import weakref
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.engine.passed import Passed, numbers_of, passed_of
+from instep.engine.dealt import Listener
+from instep.engine.passed import Passed, numbers_of
 
 
 def passed_over(items, *, first=0, step=2):
@@ -153,10 +156,46 @@ def test_epochs_are_told_apart_for_ever():
         assert passed.end() is not None
 
 
-def test_a_stream_is_found_behind_its_loader():
-    import instep
+def test_of_the_epoch_before_there_is_something_to_say():
+    passed, _ = passed_over([1, 2, 3])
+    first, said = passed.epoch, (passed.levels(), passed.end())
+    assert passed.seen(first) == said
+    passed.begin()
+    list(passed.over([1, 2], 0, 2))
+    assert passed.seen(first) == said
+    assert passed.seen(passed.epoch)[1].items == 2
+    passed.begin()
+    assert passed.seen(first) == passed.seen(0) == ({}, None)
 
-    stream = instep.distributed.shard([1, 2], rank=0, world=2)
-    assert passed_of(stream) is stream.instep_passed is not None
-    assert passed_of(instep.distributed.shard([1, 2], rank=0, world=1)) is None
-    assert passed_of([1, 2]) is None
+
+def test_nobody_looks_while_it_rests():
+    passed = Passed(0, 2)
+    passed.rest()
+    passed.begin()
+    assert list(passed.over([1, 2, 3], 0, 2)) == [1, 3]
+    assert passed.epoch == 0
+    passed.wake()
+    passed.begin()
+    list(passed.over([1, 2, 3], 0, 2))
+    assert passed.end().items == 3
+
+
+def test_a_look_into_the_loader_besides_begins_nothing():
+    passed, listener = Passed(0, 2), Listener(2)
+    passed.begin()
+    passed.held_by = weakref.ref(listener)
+    before = passed.epoch
+    passed.begin()
+    assert passed.epoch == before
+    with listener:  # the loop itself begins again
+        passed.begin()
+    assert passed.epoch != before
+    listener.is_open = False
+    passed.begin()
+    assert passed.epoch == before + 2
+
+
+def test_workers_have_a_copy():
+    passed, listener = Passed(0, 2), Listener(2)
+    passed.held_by = weakref.ref(listener)
+    assert pickle.loads(pickle.dumps(passed)).held_by is None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import time
+from unittest import mock
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from instep.engine.arithmetic import Part, total
-from instep.engine.ranks import headers
+from instep.engine.ranks import farewell, headers
 from instep.engine.ranks.exchange import HEAD, SLOT, _read, _slot
 from instep.engine.ranks.headers import Kind, Said, Share, Verdict
 from instep.engine.ranks.reduction import places_of
@@ -171,3 +173,12 @@ def test_types_of_gradients_that_are_not_there():
         torch.float64,
     ]
     assert [p.dtype for p in places_of([narrow], None)] == [torch.bfloat16]
+
+
+def test_the_end_of_a_program_waits_for_a_moment_once():
+    farewell.wait_at_exit.cache_clear()
+    with mock.patch("atexit.register") as register:
+        farewell.wait_at_exit()
+        farewell.wait_at_exit()
+    register.assert_called_once_with(time.sleep, farewell.MOMENT)
+    farewell.wait_at_exit.cache_clear()

@@ -25,7 +25,10 @@ def states(world: int, skips: list[int], **turns) -> list[dict]:
         loader = torch.utils.data.DataLoader(range(100), batch_size=4)
         windows = iter(stepper.windows(shard(loader, rank=rank, world=world), size=1))
         # Ranks of one process, which no stepper would take for ranks.
-        with mock.patch("instep.engine.loop.refuse_a_part"):
+        with (
+            mock.patch("instep.engine.loop.refuse_a_part"),
+            mock.patch("instep.engine.dealt.refuse_a_part"),
+        ):
             for _ in range(skips[rank]):
                 for _ in next(windows):
                     pass

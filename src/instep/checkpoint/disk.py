@@ -40,6 +40,14 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def place_of(path: str | os.PathLike[str]) -> Path:
     """Return where a checkpoint is; a link to it stays a link."""
+    if not os.fspath(path):
+        raise CheckpointError(
+            "the path of the checkpoint is empty.",
+            why="it would be the folder that the program runs in: an option or a variable was not "
+            "set, most likely. Nothing was changed.",
+            fix='give the path of a file; "." is this folder, if that is meant.',
+            more="checkpoint",
+        )
     return Path(os.path.realpath(path))
 
 

@@ -6,7 +6,6 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from instep.engine.feed import END
-from instep.engine.passed import passed_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,7 +20,7 @@ def batches(loop: Loop, loader: Iterable[Any], *, resume: ResumeBy) -> Iterator[
     guard = nullcontext if together is None else together.guard
     loop.require_no_window()
     if together is not None:
-        together.streams.begin(passed_of(loader))
+        together.streams.begin()
     # The steps of other ranks would wait for the one that this batch was for.
     with guard():
         resumed = loop.begin({})

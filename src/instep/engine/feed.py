@@ -14,7 +14,6 @@ whether there is another window, and a whole window, if its items are counted ah
 
 from __future__ import annotations
 
-import zlib
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -22,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import torch
 
 from instep.engine import rng
-from instep.engine.passed import passed_of
+from instep.engine.dealt import Listener, Pass, dealer_of
+from instep.engine.ends import Expected
 from instep.errors import SetupError, StateError, said_of
 
 if TYPE_CHECKING:
@@ -72,36 +72,29 @@ class Feed:
         *,
         by: ResumeBy = "count",
         generators: Mapping[str, torch.Tensor] | None = None,
+        listener: Listener | None = None,
     ) -> None:
-        """Begin it: at a saved position, or with generators as the epoch before has left them."""
+        """Begin it: at a saved position, or with generators as the epoch before has left them.
+
+        listener: who hears of loaders that are dealt out, and drawn from in here.
+        """
+        self.listener = listener or Listener(0)
         self._owner = _stateful(loader) if by == "loader" else None
         if position is not None:
             _require_same_way(position, by)
         self._sources = rng.generators_of(loader)
         self._dealer, self._is_told = _dealer_of(loader), False
-        if position is None:
-            # A new epoch may have another loader.
-            self._put_back({n: s for n, s in (generators or {}).items() if n in self._sources})
-            self._settle(None)
-        else:
-            self._settle(position)
-            self._put_back(position.generators)
-            rng.restore(position.epoch_random)
-        self._epoch_random = rng.full_state() if position is None else position.epoch_random
+        self._epoch_random = self._prepared(position, generators or {})
         self._generators = self.generators_now()
         self._is_reused = has_live_workers(loader)
-        passed = passed_of(loader)
-        if passed is not None:
-            passed.begin()
+        self._passed = getattr(dealer_of(loader), "instep_passed", None)
         if position is not None and position.is_reused != self._is_reused:
-            if passed is not None:
+            if self._passed is not None:
                 # Its workers begin twice, and when they begin first nobody knows.
-                passed.rest()
+                self._passed.rest()
             self._match_workers(loader, is_reused=position.is_reused)
         if self._owner is not None and position is not None:
             self._owner.load_state_dict(position.loader)
-        self.deal = _deal_of(self._dealer)
-        """A number of the order that is dealt out to ranks, the same on all of them; 0: none is."""
         self._per_batch = _units_per_batch(loader, self._dealer)
         self._begins_at = 0 if position is None else position.begins_at
         self._is_over = False
@@ -109,10 +102,11 @@ class Feed:
             if self._dealer is None:
                 raise _other_loader("it was made by instep.distributed.shard, this one was not.")
             self._dealer.begins_at = self._begins_at
-        self._batches: Iterator[Any] = iter(loader)
+        self._expected = Expected(loader) if self._owner is None else None
+        self._batches = self._begun(loader)
         # Batches waiting, each with the random state before it was drawn.
         self._ahead: deque[tuple[Any, Any]] = deque()
-        self._done = 0
+        self._done = self._drawn = 0
         self._has_hand = False
         self._hand_drawn: Any = None
         self._hand_out: Any = None
@@ -123,6 +117,39 @@ class Feed:
         """What it raised last, in a line, to be told to other ranks."""
         if position is not None:
             self._return_to(position)
+
+    def _prepared(
+        self, position: Position | None, generators: Mapping[str, torch.Tensor]
+    ) -> rng.RandomState:
+        """Put back what the epoch's order is drawn from; return the random state of its start."""
+        saved = generators if position is None else position.generators
+        rest = self.listener.inside.expect(saved, is_resumed=position is not None)
+        if position is None:
+            # A new epoch may have another loader.
+            self._put_back({n: s for n, s in rest.items() if n in self._sources})
+            self._settle(None)
+            return rng.full_state()
+        self._settle(position)
+        self._put_back(rest)
+        rng.restore(position.epoch_random)
+        return position.epoch_random
+
+    def _begun(self, loader: Iterable[Any]) -> Iterator[Any]:
+        epoch = 0
+        self.listener.inside.is_direct = hasattr(loader, "instep_tells")
+        with self.listener:
+            if self._passed is not None and not getattr(loader, "instep_tells", False):
+                epoch = self._passed.begin()
+            batches = iter(loader)
+        if self._passed is not None:
+            self._passed.wake()
+        dealer = dealer_of(loader)
+        if dealer is None:
+            return batches
+        # Somebody may have made another DataLoader of what deals out the samples.
+        begun = batches if isinstance(batches, Pass) else Pass(batches, dealer, epoch)
+        begun.told.serial = 0
+        return begun
 
     def _settle(self, position: Position | None) -> None:
         """Let what deals out samples be ready for the epoch it was told, or that was saved."""
@@ -143,8 +170,9 @@ class Feed:
             self._sources[name].set_state(state)
 
     def generators_now(self) -> dict[str, torch.Tensor]:
-        """Return the states of the generators that the loader was given."""
-        return {name: generator.get_state() for name, generator in self._sources.items()}
+        """Return the states of the generators that the loader, and those inside, were given."""
+        inside = self.listener.inside.states(at_start=False)
+        return {n: generator.get_state() for n, generator in self._sources.items()} | inside
 
     def _match_workers(self, loader: Any, *, is_reused: bool) -> None:
         """Draw what the saved epoch drew at its start, no more and no less.
@@ -163,8 +191,11 @@ class Feed:
 
     def _return_to(self, position: Position) -> None:
         for _ in range(position.skip if self._owner is None else 0):
-            if next(self._batches, END) is END:
+            with self.listener:
+                batch = next(self._batches, END)
+            if batch is END:
                 raise _other_loader(f"it ended before batch {position.skip}, where that run was.")
+            self._drawn += 1
         self._done = position.skip
         for state in position.redraw:
             rng.restore(state)
@@ -184,7 +215,12 @@ class Feed:
 
     def _next(self, before: Any) -> Any:
         try:
-            batch = next(self._batches, END)
+            with self.listener:
+                batch = next(self._batches, END)
+            if batch is not END:
+                self._drawn += 1
+            elif self._expected is not None:
+                self._expected.require(self._drawn)
             self._is_over, self.failure = batch is END, ""
         except BaseException as error:
             # Other ranks hear of sys.exit() and Ctrl-C, too; here they pass as they are.
@@ -250,7 +286,7 @@ class Feed:
             [_random_of(mark) for mark in marks],
             now,
             self._epoch_random,
-            self._generators,
+            self._generators | self.listener.inside.states(at_start=True),
             self._is_reused,
             state,
             self._begins_at,
@@ -274,30 +310,6 @@ def _dealer_of(loader: Any) -> Any:
     """Return what deals out a loader's samples or batches to ranks, if anything does."""
     places = (loader, getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None))
     return next((place for place in places if hasattr(place, "begins_at")), None)
-
-
-def _deal_of(dealer: Any) -> int:
-    generator = getattr(dealer, "generator", None)
-    if not (isinstance(generator, torch.Generator) and dealer.is_shuffled):
-        return 0
-    return zlib.crc32(bytes(generator.get_state().tolist())) or 1
-
-
-def refuse_a_part(loader: Any, world: int) -> None:
-    """Raise if a loader was dealt out to several ranks, and only one process takes from it."""
-    names = ("sampler", "batch_sampler", "dataset")
-    places = (loader, *(getattr(loader, name, None) for name in names))
-    found = (getattr(place, "instep_dealt_to", 1) for place in places)
-    dealt_to = max(number if isinstance(number, int) else 1 for number in found)
-    if world == 1 and dealt_to > 1:
-        raise SetupError(
-            f"the loader was dealt out to {dealt_to} ranks, and this stepper belongs to one "
-            "process.",
-            why="every process would train a model of its own, with its part of the samples.",
-            fix="wrap the model in DistributedDataParallel or fully_shard, or pass group= to "
-            "Stepper; for a model of its own on every rank, leave shard() out.",
-            more="ranks",
-        )
 
 
 def _units_per_batch(loader: Any, dealer: Any) -> int:

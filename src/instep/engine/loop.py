@@ -6,7 +6,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from instep.engine.feed import Feed, refuse_a_part
+from instep.engine.dealt import Listener, refuse_a_part
+from instep.engine.feed import Feed
 from instep.errors import StateError, WindowError
 
 if TYPE_CHECKING:
@@ -50,10 +51,14 @@ class Loop:
     def feed(self, loader: Iterable[Any], resumed: Resume | None, *, by: ResumeBy) -> Feed:
         """Begin a pass over a loader, where it was saved or after the epoch that was."""
         together = self.core.together
-        refuse_a_part(loader, 1 if together is None else together.ranks.world)
-        generators = self.generators if self.are_loaded and resumed is None else None
+        world = 1 if together is None else together.ranks.world
+        refuse_a_part(loader, world)
         feed = Feed(
-            loader, None if resumed is None else resumed.position, by=by, generators=generators
+            loader,
+            None if resumed is None else resumed.position,
+            by=by,
+            generators=self.generators if self.are_loaded and resumed is None else None,
+            listener=Listener(world, None if together is None else together.streams.follow),
         )
         self.are_loaded = False
         return feed
@@ -137,6 +142,7 @@ class Loop:
 
     def stop(self, run: Run) -> None:
         """Note that it is over, together with whatever loops were left open inside it."""
+        run.feed.listener.is_open = False
         inside = self.run
         while inside is not None and inside is not run:
             inside = inside.outer

@@ -15,14 +15,20 @@ from __future__ import annotations
 import ctypes
 import itertools
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.data import get_worker_info
+
+from instep.engine.dealt import is_held
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
+    from weakref import ReferenceType
+
+    from instep.engine.dealt import Listener
 
 SHORT, FEW = 64, 4
 """Characters of a text, and numbers in a row, that name a sample; more may be a part of it."""
@@ -69,56 +75,65 @@ class Passed:
         if workers:
             self._board.share_memory_()
         self._begun = 0
+        self._before: tuple[int, dict[int, Numbers], End | None] = (0, {}, None)
+        """The epoch before this one, and what there was to say of it."""
+        self._rests = False
+        self.held_by: ReferenceType[Listener] | None = None
+        """The loop that draws what is looked at."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Workers have a copy, of which they need the board alone.
+        return {**vars(self), "held_by": None, "_before": (0, {}, None)}
 
     @property
     def epoch(self) -> int:
         """A number of the epoch that is looked at; 0: none is."""
         return int(self._board[0, 0])
 
-    def begin(self) -> None:
-        """Begin an epoch: the next pass over the stream is looked at."""
+    def begin(self) -> int:
+        """Begin an epoch and return its number: the next pass over the stream is looked at.
+
+        Not where a loop is in the middle of one, and this is a look into the loader besides: 0.
+        """
+        if self._rests or is_held(self.held_by):
+            return 0
+        self._before = (self.epoch, self.levels(), self.end())
         self._begun = self._begun % _EPOCHS + 1
         self._board[0, 0] = self._begun
+        return self._begun
 
     def rest(self) -> None:
-        """Begin an epoch that is not looked at."""
+        """Begin an epoch that is not looked at, whoever begins one, until `wake`."""
         self._board[0, 0] = 0
+        self._rests = True
+
+    def wake(self) -> None:
+        """Look at the next epoch again."""
+        self._rests = False
+
+    def seen(self, epoch: int) -> tuple[dict[int, Numbers], End | None]:
+        """Return what there is to say of an epoch: of this one, or the one before."""
+        if epoch and epoch == self.epoch:
+            return self.levels(), self.end()
+        return self._before[1:] if epoch and epoch == self._before[0] else ({}, None)
 
     def over(self, items: Iterable[Any], first: int, step: int) -> Iterator[Any]:
         """Yield the items from the first on that are this rank's, and look at all of them.
 
         One pass in an epoch is looked at: who looks into the loader besides does not count.
         """
-        worker = torch.utils.data.get_worker_info()
+        worker = get_worker_info()
         row = 1 + (0 if worker is None else worker.id)
         epoch = self.epoch
         if not epoch or row >= len(self._board) or int(self._board[row, _CLAIMED]) == epoch:
             return itertools.islice(items, first, None, step)
         self._board[row, _CLAIMED] = epoch
-        return self._noted(iter(items), first, step, self._board[row], epoch << (2 * _BITS))
+        return _Noted(iter(items), first, step, self._board[row], epoch << (2 * _BITS))
 
-    def _noted(
-        self, items: Iterator[Any], first: int, step: int, row: Tensor, epoch: int
-    ) -> Iterator[Any]:
-        names = looks = bag = passed = first_name = 0
-        varies = False
-        for item in items:
-            seen = numbers_of(item)
-            if seen.names:
-                names = zlib.crc32(seen.names.to_bytes(4, "little"), names)
-            first_name = first_name if passed else seen.names
-            varies = varies or seen.names != first_name
-            looks = zlib.crc32(seen.looks.to_bytes(4, "little"), looks)
-            bag += seen.looks
-            passed += 1
-            if passed & (passed - 1) == 0 and passed.bit_length() <= _LEVELS:
-                packed = _packed(names if varies else 0, looks)
-                row[_FIRST + passed.bit_length() - 1] = epoch | packed
-            if passed > first and (passed - 1 - first) % step == 0:
-                yield item
-        row[_TOTAL], row[_BAG] = passed, bag
-        # The last: who finds it finds the others, too.
-        row[_WHOLE] = epoch | _packed(names if varies else 0, looks)
+    def was_cut(self, epoch: int) -> bool:
+        """Whether a pass of this epoch has begun, here or in a worker, and not come to its end."""
+        _, *rows = self._board.tolist()
+        return any(row[_CLAIMED] == epoch and _of(row, _WHOLE, epoch) is None for row in rows)
 
     def levels(self) -> dict[int, Numbers]:
         """Return the numbers after 2 ** level items of each worker, as far as all have come."""
@@ -144,13 +159,57 @@ class Passed:
         return End(sum(totals), _joined(known), sum(bags))
 
 
-def passed_of(loader: Any) -> Passed | None:
-    """Return what looks at the stream behind a loader, if `shard` deals one out."""
-    for place in (loader, getattr(loader, "dataset", None)):
-        found = getattr(place, "instep_passed", None)
-        if isinstance(found, Passed):
-            return found
-    return None
+class _Noted(Iterator[Any]):
+    """Every so many of some items, and numbers of all that were passed over.
+
+    No generator: where an item raises, the next one may still come, as without this.
+    """
+
+    def __init__(
+        self, items: Iterator[Any], first: int, step: int, row: Tensor, epoch: int
+    ) -> None:
+        self._items, self._row, self._epoch = items, row, epoch
+        self._next, self._step = first, step
+        self._names = self._looks = self._bag = self._passed = self._first_name = 0
+        self._varies = False
+        self._is_told = get_worker_info() is None
+        """Whether who draws hears of an error for certain: those of workers may be lost."""
+        self._failed = False
+
+    def __next__(self) -> Any:
+        try:
+            for item in self._items:
+                self._failed = False
+                self._note(numbers_of(item))
+                if self._passed - 1 == self._next:
+                    self._next += self._step
+                    return item
+        except Exception:
+            self._failed = not self._is_told
+            raise
+        if self._failed:
+            # A generator that has raised has no more; its stream may have.
+            raise StopIteration
+        self._row[_TOTAL], self._row[_BAG] = self._passed, self._bag
+        # The last: who finds it finds the others, too.
+        self._row[_WHOLE] = self._numbers()
+        raise StopIteration
+
+    def _note(self, seen: Numbers) -> None:
+        if seen.names:
+            self._names = zlib.crc32(seen.names.to_bytes(4, "little"), self._names)
+        if not self._passed:
+            self._first_name = seen.names
+        self._varies = self._varies or seen.names != self._first_name
+        self._looks = zlib.crc32(seen.looks.to_bytes(4, "little"), self._looks)
+        self._bag += seen.looks
+        self._passed += 1
+        level = self._passed.bit_length()
+        if self._passed & (self._passed - 1) == 0 and level <= _LEVELS:
+            self._row[_FIRST + level - 1] = self._numbers()
+
+    def _numbers(self) -> int:
+        return self._epoch | _packed(self._names if self._varies else 0, self._looks)
 
 
 def _packed(names: int, looks: int) -> int:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from instep.engine.checks import count_of
 from instep.engine.declare import LOSS
 from instep.engine.gradients import to_host
-from instep.engine.passed import passed_of
 from instep.engine.window import Window
 from instep.errors import SetupError, WindowError
 from instep.trace.place import here
@@ -91,7 +90,7 @@ class Windows:
         loop.require_no_window()
         if together is not None:
             together.begin_loop()
-            together.streams.begin(passed_of(self._loader))
+            together.streams.begin()
         # Nothing is open yet that would tell other ranks of an error: iter(loader) may raise, too.
         with nullcontext() if together is None else together.guard():
             resumed = loop.begin(self._sizes)
@@ -106,7 +105,7 @@ class Windows:
             taken = resumed.taken if resumed else 0
             has_more = feed.draw_ahead(max(ahead - taken, 0)) if ahead > 1 else feed.draw_ahead(1)
             has_more = has_more or (resumed is not None and resumed.has_open_window)
-            has_more = self._agreed(feed, has_more)
+            has_more = self._agreed(has_more)
             while has_more or (resumed is not None and resumed.has_open_window):
                 window = self._window = loop.open(
                     Window(
@@ -126,7 +125,7 @@ class Windows:
                 loop.safe_point()
                 if together is not None and not window.is_closed:
                     together.is_in_step = True
-                has_more = self._agreed(feed, feed.draw_ahead(ahead), window)
+                has_more = self._agreed(feed.draw_ahead(ahead), window)
             loop.finish()
             loop.stop(run)
             self._is_finished = True
@@ -135,14 +134,14 @@ class Windows:
             if not self._is_managed:
                 self._abandon(run, window)
 
-    def _agreed(self, feed: Feed, has_more: bool, window: Window | None = None) -> bool:  # noqa: FBT001
+    def _agreed(self, has_more: bool, window: Window | None = None) -> bool:  # noqa: FBT001
         """Return whether the loop goes on: as long as any rank has batches, on all of them."""
         together = self._loop.core.together
         if together is None:
             return has_more
         if window is None or not window.is_closed:
             together.has_more = has_more
-            return together.begin(self._sizes, deal=feed.deal)
+            return together.begin(self._sizes)
         return together.any_has_more
 
     def _counts(self, feed: Feed, taken: int) -> list[Counts] | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from instep.engine.ranks.farewell import wait_at_exit
 from instep.engine.ranks.headers import Kind, Said, ranks_that, unpack
 from instep.engine.ranks.rollcall import RollCall
 from instep.errors import WindowError
@@ -43,6 +44,7 @@ class Exchange:
         self._last: tuple[Tensor, Tensor] | None = None
         if ranks.device().type == "cpu":
             self.prepare()
+            wait_at_exit()
 
     def prepare(self) -> None:
         """Have what a round needs, and a last word, before memory is what is talked about."""

@@ -68,10 +68,8 @@ class Said:
     """Whether it would like to save a checkpoint as soon as all can."""
     is_over: bool = False
     """Whether, as far as it knows, this is the last close of its window."""
-    deal: int = 0
-    """A number of the order in which `shard` deals out samples, if it does."""
     streams: list[list[int]] = field(default_factory=list)
-    """What it has newly passed over of the stream that `shard` deals out, if it does."""
+    """What there is to say of loaders that `shard` deals out, and was not said before."""
     touched: tuple[str, ...] = ()
     """The optimizers whose windows it has added to."""
     print_of: int = 0
@@ -284,25 +282,6 @@ def require_agreement(heard: Sequence[Said], doing: str) -> None:
             fix="let every rank run the same loops with the same sizes, and close the same "
             "optimizers in the same order; only the data differ. What saves or loads is called on "
             "every rank, without `if rank == 0`.",
-            more="ranks",
-        )
-
-
-def require_one_deal(heard: Sequence[Said]) -> None:
-    """Raise if the ranks take their parts from different orders of the samples."""
-    deals = [said.deal for said in heard]
-    first = next((deal for deal in deals if deal), 0)
-    other = [bool(deal) and deal != first for deal in deals]
-    if any(other):
-        raise agreed(
-            f"{ranks_that(other)} and rank {deals.index(first)} draw different orders from "
-            "shard().",
-            why="each takes its turns in its own order, so that samples come twice and others "
-            "never. Their seeds differ (those of the loaders' own generators, where there is no "
-            "seed=), they were told different epochs, or one has begun more epochs of its loader "
-            "than the other: to look at one batch begins one, too.",
-            fix="pass the same seed= on every rank, and iterate the loader as often on each; "
-            "look at samples through another loader.",
             more="ranks",
         )
 

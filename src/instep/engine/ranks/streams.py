@@ -1,9 +1,14 @@
-"""Streams that are not the same on all ranks: samples would come twice, and others never.
+"""Loaders that are not the same on all ranks: samples would come twice, and others never.
 
-Each rank takes its turns of a stream that it draws itself. What it has passed over is two numbers
-after 1, 2, 4, 8, ... items and at the end (`instep.engine.passed`). They travel in headers that are
-sent anyway, at the start of a loop and at closes, each once. All ranks hear all of them and keep
-them, so that ranks of which one is far ahead are compared when the other has come as far.
+Each rank takes its turns of an order, or of a stream, that it draws itself. Of an order there is
+one number, of what was passed over of a stream two after 1, 2, 4, 8, ... items and at the end
+(`instep.engine.passed`). They travel in headers that are sent anyway, at the start of a loop and
+at closes, each once. All ranks hear all of them and keep them, so that ranks of which one is far
+ahead are compared when the other has come as far.
+
+A loop may draw from several loaders, one in another. The first that is drawn from on one rank is
+compared with the first on another, and so on, unless these were not made in the same place of the
+program.
 """
 
 from __future__ import annotations
@@ -18,13 +23,17 @@ from instep.errors import four_lines, warn
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from instep.engine.passed import Passed
+    from instep.engine.dealt import Told
     from instep.engine.ranks.headers import Said
     from instep.errors import WindowError
 
 AT_ONCE = 3
 """Levels that are said in one header, the lowest first: a rank that is ahead says the same ones."""
-END = -1
+ROWS = 6
+"""What is said in one header of all loaders together: it is to stay small."""
+KEPT = 64
+"""Passes of one loop of which not all was said; one that goes round for ever has many."""
+END, DEAL = -1, -2
 ENOUGH = 3
 """From this level on names that were all the same so far count as none."""
 
@@ -37,80 +46,99 @@ _FIX = (
 
 @dataclass(eq=False)
 class _Followed:
-    """The stream of a loop, and what was said of it."""
+    """A pass over a loader, and what was said of it."""
 
     loop: int
-    passed: Passed
-    begun_at: int
-    """The epoch before: until another is begun, there is nothing to say."""
+    place: int
+    """Which one of its loop it is."""
+    told: Told
     level: int = -1
     is_ended: bool = False
+    is_dealt: bool = False
+    """Whether its order was said."""
 
     def news(self) -> list[list[int]]:
-        if self.is_ended or self.passed.epoch == self.begun_at:
-            return []
-        found = [
-            [self.loop, level, self.passed.workers, *numbers]
-            for level, numbers in self.passed.levels().items()
-            if level > self.level
-        ][:AT_ONCE]
-        end = self.passed.end()
+        start = [self.loop, self.place]
+        found: list[list[int]] = []
+        if self.told.deal and not self.is_dealt:
+            found.append([*start, DEAL, self.told.serial, self.told.deal])
+        passed = self.told.passed
+        if passed is None or self.is_ended:
+            return found
+        levels, end = passed.seen(self.told.epoch)
+        about = [self.told.serial, passed.workers]
         if end is not None:
-            found.append([self.loop, END, self.passed.workers, *end.numbers, end.items, end.bag])
-        return found
+            found.append([*start, END, *about, *end.numbers, end.items, end.bag])
+        new = {level: numbers for level, numbers in levels.items() if level > self.level}
+        return found + [[*start, level, *about, *new[level]] for level in sorted(new)[:AT_ONCE]]
+
+    def was_said(self, level: int) -> None:
+        self.level = max(self.level, level)
+        self.is_ended |= level == END
+        self.is_dealt |= level == DEAL
 
 
 class Streams:
-    """What the ranks of one stepper have said of the streams that they draw."""
+    """What the ranks of one stepper have said of the loaders that they draw from."""
 
     def __init__(self, rank: int, world: int) -> None:
         self._rank, self._world = rank, world
-        self._loops = 0
-        self._followed: _Followed | None = None
-        self._unsaid: list[list[int]] = []
-        """Of the loop before: a loop in function style ends after its last close."""
-        self._told: dict[tuple[int, int], dict[int, list[int]]] = {}
+        self._loops = self._places = 0
+        self._followed: list[_Followed] = []
+        """Also of the loop before: a loop in function style ends after its last close."""
+        self._told: dict[tuple[int, int, int], dict[int, list[int]]] = {}
         self._has_warned = False
 
-    def begin(self, passed: Passed | None) -> None:
-        """Begin a loop; over a stream that is dealt out, if there is one."""
-        # Who deals out to some ranks only may have a stream for each part of them.
-        if passed is None or passed.ranks != self._world:
-            return
+    def begin(self) -> None:
+        """Begin a loop, whatever it draws from."""
         self._loops += 1
-        self._unsaid = [] if self._followed is None else self._followed.news()
-        self._followed = _Followed(self._loops, passed, passed.epoch)
+        self._places = 0
+        self._followed = [each for each in self._followed if each.loop >= self._loops - 1]
         self._told = {k: told for k, told in self._told.items() if k[0] >= self._loops - 1}
+
+    def follow(self, told: Told) -> None:
+        """Hear of a pass over a loader that is dealt out, which the loop begins to draw from."""
+        place, self._places = self._places, self._places + 1
+        # Who deals out to some ranks only may have an order for each part of them.
+        if told.dealt_to == self._world:
+            self._followed = [*self._followed, _Followed(self._loops, place, told)][-KEPT:]
 
     def news(self) -> list[list[int]]:
         """Return what is to be said: nothing in most rounds."""
-        return self._unsaid + ([] if self._followed is None else self._followed.news())
+        rows = [row for each in self._followed for row in each.news()]
+        # An end says most, and may have no other chance to be heard.
+        return sorted(rows, key=lambda row: row[2] >= 0)[:ROWS]
 
     def require_same(self, heard: Sequence[Said], doing: str) -> None:
         """Raise if ranks have passed over different items; warn if that cannot be told."""
-        self._unsaid = []
-        for loop, level, *_ in heard[self._rank].streams:
-            if self._followed is not None and self._followed.loop == loop:
-                self._followed.level = max(self._followed.level, level)
-                self._followed.is_ended |= level == END
-        touched = {(row[0], row[1]) for said in heard for row in said.streams}
+        own = {(each.loop, each.place): each for each in self._followed}
+        for loop, place, level, *_ in heard[self._rank].streams:
+            if (loop, place) in own:
+                own[loop, place].was_said(level)
+        touched = {(row[0], row[1], row[2]) for said in heard for row in said.streams}
         for rank, said in enumerate(heard):
-            for loop, level, *values in said.streams:
-                self._told.setdefault((loop, level), {})[rank] = values
+            for loop, place, level, *values in said.streams:
+                self._told.setdefault((loop, place, level), {})[rank] = values
         for key in sorted(touched):
-            self._compare(self._told[key], key[1], len(heard), doing)
+            told = self._told[key]
+            if len(told) == self._world:
+                del self._told[key]
+            # Loops that choose among loaders at random have another one at this place.
+            if len({serial for serial, *_ in told.values() if serial}) <= 1:
+                self._compare({rank: told[rank][1:] for rank in sorted(told)}, key[2], doing)
 
-    def _compare(self, told: dict[int, list[int]], level: int, world: int, doing: str) -> None:
-        told = dict(sorted(told.items()))
+    def _compare(self, told: dict[int, list[int]], level: int, doing: str) -> None:
         values = list(told.values())
         if all(each == values[0] for each in values):
             return
         # What most ranks have is taken for right.
         usual = max(values, key=values.count)
         first = next(rank for rank, each in told.items() if each == usual)
-        other = [told.get(rank, usual) != usual for rank in range(world)]
-        difference = _difference([_read(each) for each in values])
+        other = [told.get(rank, usual) != usual for rank in range(self._world)]
         named = f"{ranks_that(other)} and rank {first}"
+        if level == DEAL:
+            raise _other_order(named)
+        difference = _difference([_read(each) for each in values])
         if difference:
             raise _unequal(named, difference, doing)
         if self._has_warned or not _may_differ([_read(each)[1] for each in values], level):
@@ -168,5 +196,18 @@ def _unequal(named: str, difference: str, doing: str) -> WindowError:
         "(random.shuffle, torch.randperm), deals its samples out by rank already, or changes them "
         f"at random. It was found at {doing}, which did not happen on any rank.",
         fix=_FIX,
+        more="ranks",
+    )
+
+
+def _other_order(named: str) -> WindowError:
+    return agreed(
+        f"{named} draw different orders from shard().",
+        why="each takes its turns in its own order, so that samples come twice and others "
+        "never. Their seeds differ (those of the loaders' own generators, where there is no "
+        "seed=), they were told different epochs, or one has begun more epochs of its loader "
+        "than the other: to look at one batch begins one, too.",
+        fix="pass the same seed= on every rank, and iterate the loader as often on each; "
+        "look at samples through another loader.",
         more="ranks",
     )

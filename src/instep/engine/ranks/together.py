@@ -23,7 +23,6 @@ from instep.engine.ranks.headers import (
     is_agreed,
     ranks_that,
     require_agreement,
-    require_one_deal,
     require_same_close,
     totals,
 )
@@ -122,24 +121,19 @@ class Together:
         self.loops += 1
         self.is_in_step = True
 
-    def begin(self, sizes: Mapping[str, int], *, deal: int = 0) -> bool:
-        """Begin a loop, or go on with one; return whether any rank has a batch.
-
-        deal: a number of the order in which samples are dealt out to ranks, if they are.
-        """
+    def begin(self, sizes: Mapping[str, int]) -> bool:
+        """Begin a loop, or go on with one; return whether any rank has a batch."""
         described = ", ".join(f"{size} for {name!r}" for name, size in sizes.items())
         about = f"loop {self.loops} in windows of {described}"
         said = Said(
             Kind.BEGIN,
             about,
             has_more=self.has_more,
-            deal=deal,
             weights=self.weights_between(),
             streams=self.streams.news(),
         )
         what = "the start of a loop"
         heard = self.round(said, what)
-        require_one_deal(heard)
         self.streams.require_same(heard, what)
         self.drift.require_same(heard, what)
         return self.any_has_more
