@@ -1,3 +1,9 @@
+import inspect
+
+import pytest
+import torch
+
+from instep.check.execute.layers import MODELESS
 from tests.check.execute.run import value
 
 CLASS = """
@@ -68,3 +74,12 @@ def test_a_layer_of_its_own_with_a_mode_is_not_settled():
         "self.norm(x)", "torch.nn.functional.dropout(x)"
     )
     assert not value(dropped).settled
+
+
+@pytest.mark.parametrize("name", sorted(MODELESS))
+def test_a_layer_without_a_mode_does_not_ask_for_it(name):
+    layer = getattr(torch.nn, name)
+    own = [base for base in layer.__mro__ if base.__module__.startswith("torch.nn.modules")]
+    text = "".join(inspect.getsource(base) for base in own if base is not torch.nn.Module)
+    assert "forward" in text
+    assert "self.training" not in text

@@ -20,11 +20,22 @@ if TYPE_CHECKING:
     from instep.check.execute.things import Net
 
 _BATCHNORM = pattern(r"\b(BatchNorm[123]d|SyncBatchNorm|BatchNorm)\b")
+_IN_EACH_DIMENSION = (
+    "AdaptiveAvgPool", "AdaptiveMaxPool", "AvgPool", "CircularPad", "ConstantPad", "Conv",
+    "ConvTranspose", "LPPool", "LazyConv", "LazyConvTranspose", "MaxPool", "MaxUnpool",
+    "ReflectionPad", "ReplicationPad", "ZeroPad",
+)  # fmt: skip
 MODELESS = frozenset(
-    {"Linear", "Conv1d", "Conv2d", "Conv3d", "ReLU", "GELU", "Tanh", "Sigmoid", "Softmax", "SiLU",
-     "LeakyReLU", "Flatten", "MaxPool1d", "MaxPool2d", "AvgPool2d", "AdaptiveAvgPool2d", "Identity",
-     "Embedding", "LayerNorm", "GroupNorm", "Softplus", "ELU", "LogSoftmax", "Unflatten",
-     "LSTMCell", "GRUCell", "RNNCell"}
+    {"BCELoss", "BCEWithLogitsLoss", "Bilinear", "CELU", "ChannelShuffle", "CosineSimilarity",
+     "CrossEntropyLoss", "ELU", "Embedding", "EmbeddingBag", "Flatten", "Fold", "GELU", "GLU",
+     "GRUCell", "GroupNorm", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "Identity",
+     "KLDivLoss", "L1Loss", "LSTMCell", "LayerNorm", "LazyLinear", "LeakyReLU", "Linear",
+     "LocalResponseNorm", "LogSigmoid", "LogSoftmax", "MSELoss", "Mish", "NLLLoss", "PReLU",
+     "PairwiseDistance", "PixelShuffle", "PixelUnshuffle", "RMSNorm", "RNNCell", "ReLU", "ReLU6",
+     "SELU", "SiLU", "Sigmoid", "SmoothL1Loss", "Softmax", "Softmax2d", "Softmin", "Softplus",
+     "Softshrink", "Softsign", "Tanh", "Tanhshrink", "Threshold", "Unflatten", "Unfold", "Upsample",
+     "UpsamplingBilinear2d", "UpsamplingNearest2d"}
+    | {f"{name}{number}d" for name in _IN_EACH_DIMENSION for number in (1, 2, 3)}
 )  # fmt: skip
 """Layers that do the same in train and in eval mode."""
 _HOLDERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "Parameter"})
