@@ -1250,3 +1250,97 @@ def test_a_module_is_asked_for_what_the_class_of_its_name_has(tmp_path):
     assert windows("class settings:\n    optimizer = 1\n") == {3}
     assert windows(SETTINGS.format(1).replace("settings", "Other")) == {3}
     assert windows(SETTINGS.format(1) + "window = 2\n") == {2}
+
+
+def test_what_is_put_into_a_model_and_turns_out_to_be_one_is_its_part():
+    text = """\
+class Model(torch.nn.Module):
+    def __init__(self, x):
+        super().__init__()
+        self.x = x
+        self.net = torch.nn.Linear(2, 2)
+    def closure(self):
+        self.optimizer.zero_grad()
+        loss = F.mse_loss(self.net(self.x), self.x)
+        loss.backward()
+        return loss
+    def again(self):
+        self.net.train()
+        self.optimizer = torch.optim.AdamW({}.parameters(), lr=0.1)
+        for epoch in range(10):
+            self.optimizer.step(self.closure)
+model = Model(x)
+model.net = torch.load("net.pt")
+model.again()
+"""
+    assert codes(HEAD + text.format("self.net")) == set()
+
+
+def test_a_branch_for_several_pieces_is_taken_where_there_are_several():
+    text = """\
+for images, labels in loader:
+    optimizer.zero_grad()
+    for x, y in zip(*subdivide(images, labels)):
+        F.mse_loss(model(x), y).backward()
+    if {}:
+        for parameter in model.parameters():
+            parameter.grad.data.div_(settings.pieces)
+    optimizer.step()
+"""
+    for several in ("settings.pieces > 1", "settings.pieces >= 2", "settings.pieces != 1"):
+        assert codes(MADE + text.format(several)) == set()
+    assert codes(MADE + text.format("settings.divides")) == {"INS201"}
+
+
+def test_what_a_scaler_scales_is_a_loss_whatever_it_looks_like():
+    text = """\
+scaler = torch.amp.GradScaler("cuda")
+def total(outputs):
+    return 0
+for x, y in loader:
+    optimizer.zero_grad()
+    scaler.scale(total(model(x))).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+    assert codes(MADE + text) == set()
+
+
+def test_a_clip_whose_gradients_are_cleared_before_the_step_limits_nothing():
+    text = """\
+scaler = torch.amp.GradScaler("cuda")
+for x, y in loader:
+    scaler.scale(F.mse_loss(model(x), y)).backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    {}
+    scaler.scale(F.mse_loss(model(attacked(x)), y)).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+"""
+    assert "INS303" not in codes(MADE + text.format("optimizer.zero_grad()"))
+    assert "INS303" in codes(MADE + text.format("print(x)"))
+
+
+def test_adam_evens_out_what_is_not_divided_unless_it_is_clipped():
+    text = """\
+for i, (x, y) in enumerate(loader):
+    F.mse_loss(model(x), y).backward()
+    if (i + 1) % 4 == 0:
+        {}
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+    made = HEAD + "model = torch.nn.Linear(2, 2)\noptimizer = torch.optim.{}(model.parameters())\n"
+    clip = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+
+    def told(kind, clips):
+        found = judge(unit_of(made.format(kind) + text.format(clips))).findings
+        return next((f.severity.name, f.message) for f in found if f.code == "INS201")
+
+    assert told("SGD", "pass")[0] == told("AdamW", clip)[0] == "ERROR"
+    assert "the update" in told("SGD", "pass")[1]
+    severity, message = told("AdamW", "pass")
+    assert severity == "WARNING"
+    assert "AdamW evens out" in message
+    assert "the gradient" in told("Unheard", "pass")[1]

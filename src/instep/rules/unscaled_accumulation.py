@@ -87,6 +87,8 @@ _EVENS_OUT = frozenset(
     {"Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Lion", "NAdam", "RAdam", "RMSprop", "Rprop"}
 )
 """Optimizers whose updates hardly depend on how large gradients are."""
+_FOLLOWS = frozenset({"ASGD", "SGD"})
+"""Those whose updates are as much longer as the gradients are."""
 
 
 def judge(view: View) -> Iterator[Finding]:
@@ -104,7 +106,7 @@ def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
     if found is None or not _is_undivided(view, window):
         return None
     size, severity = found
-    evened = _evened_out(view, window)
+    evened = _kind(view, window) in _EVENS_OUT and not _clips(window)
     if severity is Severity.ERROR and (evened or not _is_mean(view, window)):
         severity = Severity.WARNING  # a sum over the items would be right as it is
     noun = "micro-batch" if step.every or not pieces(window) else "piece"
@@ -118,34 +120,37 @@ def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
     return report(
         sys.modules[__name__],
         backward,
-        f"{given}{_says(window, size, noun, evened)}.",
+        f"{given}{_says(view, window, size, noun)}.",
         severity=severity,
         related=[(step, "stepped here")],
         evidence=[*window.kept[1:], step, *window.of(Zero)],
     )
 
 
-def _evened_out(view: View, window: WindowRecord) -> str | None:
-    """Return the kind of an optimizer that divides by the size of the gradients, if nothing else
-    looks at their size.
-    """
-    kind = str(view.facts.get(window.optimizer, {}).get("type", "")).rpartition(".")[2]
-    clipped = any(not only_measures(clip) for clip in window.of(Clip))
-    return kind if kind in _EVENS_OUT and not clipped else None
+def _kind(view: View, window: WindowRecord) -> str:
+    """Return the class of an optimizer; nothing if it is not known."""
+    return str(view.facts.get(window.optimizer, {}).get("type", "")).rpartition(".")[2]
 
 
-def _says(window: WindowRecord, size: int, noun: str, evened: str | None) -> str:
-    name, of_mean = quoted([window.optimizer]), f"that of the mean over {counted(size, noun)}"
-    if evened is not None:
-        return f"the gradient of {name} is {size} times {of_mean}; {evened} evens out most of that"
-    limit = next((clip.limit for clip in window.of(Clip) if not only_measures(clip)), None)
-    if limit is None:
-        return f"the update of {name} is {size} times {of_mean}"
-    # Where the clip sets in, the update is as long as it would be, and sets in too early.
-    return (
-        f"the gradient of {name} is {size} times {of_mean}, and clipping it to {limit:g} is like "
-        f"clipping the mean to {limit / size:.3g}"
-    )
+def _clips(window: WindowRecord) -> list[Clip]:
+    """Return the clips that look at the size of the gradients."""
+    return [clip for clip in window.of(Clip) if not only_measures(clip)]
+
+
+def _says(view: View, window: WindowRecord, size: int, noun: str) -> str:
+    name, kind = quoted([window.optimizer]), _kind(view, window)
+    of_mean = f"that of the mean over {counted(size, noun)}"
+    limit = next((clip.limit for clip in _clips(window)), None)
+    if limit is not None:
+        # Where the clip sets in, the update is as long as it would be, and sets in too early.
+        return (
+            f"the gradient of {name} is {size} times {of_mean}, and clipping it to {limit:g} is "
+            f"like clipping the mean to {limit / size:.3g}"
+        )
+    if kind in _EVENS_OUT and not _clips(window):
+        return f"the gradient of {name} is {size} times {of_mean}; {kind} evens out most of that"
+    what = "update" if kind in _FOLLOWS else "gradient"
+    return f"the {what} of {name} is {size} times {of_mean}"
 
 
 def _is_mean(view: View, window: WindowRecord) -> bool:

@@ -129,6 +129,8 @@ def _bind_in_net(m: Machine, target: ast.Attribute, owner: Net, value: Value, sc
         owner.frozen = value is False
     elif isinstance(value, Net) and value is not owner:
         _join(m, target, owner, value, scope)
+    elif isinstance(value, Unknown):
+        value.given_to = owner  # a part of it, should it turn out to be a model
 
 
 def _join(m: Machine, target: ast.Attribute, owner: Net, value: Net, scope: Scope) -> None:

@@ -130,6 +130,8 @@ def _model(value: Unknown, name: str) -> Net:
         whole.made.known_as = whole.known_as
     if whole is not None and isinstance(whole.made, Net):
         made.join(whole.made)
+    if value.given_to is not None:
+        made.join(value.given_to)
     return made
 
 

@@ -46,6 +46,7 @@ def if_(m: Machine, node: ast.If, scope: Scope) -> int | None:
     matters = hot or guards
     m.ask(matters=matters, counting=matters and _resets(node, scope.module))
     worth = hot and not scope.module.read(_asks_for_frozen, node.test)
+    worth = worth and not scope.module.read(_is_for_several, node)
     taken = conditions.test(m, node.test, scope, prefer=not guards, worth=worth)
     gate = m.answer()
     body = node.body if taken else node.orelse
@@ -74,6 +75,21 @@ def _asks_for_frozen(test: ast.expr, _module: Module) -> bool:
     """Say whether a condition leaves frozen parameters out: nobody trains where all of them are."""
     parts = walk(test)
     return any(isinstance(part, ast.Attribute) and part.attr == "requires_grad" for part in parts)
+
+
+def _is_for_several(node: ast.If, module: Module) -> bool:
+    """Say whether a branch is for windows of more than one piece, and only changes what these have
+    added up: where there is one piece, there is nothing to see.
+    """
+    match node.test:
+        case ast.Compare(ops=[ast.Gt() | ast.NotEq()], comparators=[ast.Constant(value=1)]):
+            pass
+        case ast.Compare(ops=[ast.GtE()], comparators=[ast.Constant(value=2)]):
+            pass
+        case _:
+            return False
+    names = {name for statement in node.body for name in module.scan.names(statement)}
+    return not node.orelse and names.isdisjoint({"backward", "step", "zero_grad"})
 
 
 def _is_turn(m: Machine, test: ast.expr, module: Module) -> bool:

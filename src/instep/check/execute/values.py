@@ -87,6 +87,7 @@ class Unknown(Thing):
     formula: tuple[Any, ...] | None = None  # the operation that it is the result of
     hint: frozenset[Net] | None = None  # the models that it was made of
     whole: Unknown | None = None  # what it is an attribute of
+    given_to: Net | None = None  # the model that it was made an attribute of
     stem = ""  # the name of the module of the project that it is
 
     def __init__(self, key: str, name: str | None = None, drawn: Thing | None = None) -> None:
