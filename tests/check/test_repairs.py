@@ -1257,23 +1257,24 @@ def test_what_is_put_into_a_model_and_turns_out_to_be_one_is_its_part():
 class Model(torch.nn.Module):
     def __init__(self, x):
         super().__init__()
-        self.x = x
-        self.net = torch.nn.Linear(2, 2)
+        self.x, self.net, self.measure = x, torch.nn.Linear(2, 2), torch.nn.MSELoss()
+        self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=0.1)
     def closure(self):
         self.optimizer.zero_grad()
-        loss = F.mse_loss(self.net(self.x), self.x)
-        loss.backward()
-        return loss
+        self.loss = self.measure(self.net(self.x), self.x)
+        self.loss.backward()
+        return self.loss
     def again(self):
         self.net.train()
-        self.optimizer = torch.optim.AdamW({}.parameters(), lr=0.1)
+        self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=0.1)
         for epoch in range(10):
             self.optimizer.step(self.closure)
-model = Model(x)
+model = Model(1)
 model.net = torch.load("net.pt")
+model.net.eval()
 model.again()
 """
-    assert codes(HEAD + text.format("self.net")) == set()
+    assert codes(HEAD + text) == set()
 
 
 def test_a_branch_for_several_pieces_is_taken_where_there_are_several():

@@ -30,7 +30,7 @@ def test_a_gated_window_that_is_not_divided():
     assert finding.severity is Severity.ERROR
     assert finding.place.line == LINES["backward"]
     assert (
-        finding.message == "the update of `sgd` is 4 times that of the mean over 4 micro-batches."
+        finding.message == "the gradient of `sgd` is 4 times that of the mean over 4 micro-batches."
     )
     kinds = [event.kind for event in finding.evidence]
     assert kinds.count("backward") == 4
@@ -40,7 +40,7 @@ def test_a_gated_window_that_is_not_divided():
 def test_a_number_that_is_not_written_is_an_example():
     finding = only(CODE, gated(3, factor=1.0, is_literal=False, reduction="mean"))
     assert finding.severity is Severity.ERROR
-    assert finding.message.startswith("with 3 micro-batches in a window, the update of `sgd` is 3 ")
+    assert finding.message.startswith("with 3 micro-batches in a window, the gradient of `sgd` is ")
 
 
 def test_a_loss_that_may_be_a_sum_is_a_warning():
