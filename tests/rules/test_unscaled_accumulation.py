@@ -39,7 +39,7 @@ def test_a_gated_window_that_is_not_divided():
 
 def test_a_number_that_is_not_written_is_an_example():
     finding = only(CODE, gated(3, factor=1.0, is_literal=False, reduction="mean"))
-    assert finding.severity is Severity.ERROR
+    assert finding.severity is Severity.WARNING  # it may well be 1
     assert finding.message.startswith("with 3 micro-batches in a window, the gradient of `sgd` is ")
 
 

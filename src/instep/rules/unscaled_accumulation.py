@@ -168,7 +168,9 @@ def _size(view: View, window: WindowRecord, step: Step) -> tuple[int, Severity] 
     if step.every is not None and step.every > 1:
         found = sizes(window)
         size = step.every if step.every in found else max(found, default=0)
-        return (size, Severity.ERROR) if size > 1 else None
+        # Where nobody has written it down, it may well be 1.
+        severity = Severity.ERROR if step.every_is_literal else Severity.WARNING
+        return (size, severity) if size > 1 else None
     drawn = pieces(window)
     if len(drawn) > 1 and all(are_pieces(view, piece) for piece in drawn):
         size = window.micro_batches
