@@ -26,12 +26,25 @@ _EVERY_TWO = 2
 """A window of two is looked at twice, at an odd and at an even length."""
 
 
+class Trainings:
+    """The calls of one path that stand apart."""
+
+    def __init__(self, seen: dict[Hashable, Training] | None) -> None:
+        self.seen = {} if seen is None else seen
+        """Those of another path, which need not be gone through again."""
+        self.kept: dict[Hashable, Training] = {}
+        self.open: Training | None = None
+        """One that may stand apart, and is being executed."""
+        self.count = 0
+        """How many do, those that were passed over among them."""
+
+
 class Training:
     """A call that stands apart, as far as it was followed: what it hangs on, and what it leaves."""
 
     def __init__(self, m: Machine, key: Hashable) -> None:
         self.key = key
-        self.outer = m.training  # what it is a part of
+        self.outer = m.apart.open  # what it is a part of
         self.is_apart = True
         # What it hangs on.
         self.length = m.lengths.length
@@ -129,15 +142,15 @@ def key_of(m: Machine, function: Function, call: Call) -> Hashable | None:
 
 def is_passed_over(m: Machine, key: Hashable) -> bool:
     """Pass over a call that another path has shown; otherwise begin to write down what it does."""
-    seen = m.seen.get(key)
+    seen = m.apart.seen.get(key)
     if seen is not None and seen.is_same(m):
         seen.pass_over(m)
-        m.apart += 1
-        if m.training is not None:
-            m.training.take(seen)
+        m.apart.count += 1
+        if m.apart.open is not None:
+            m.apart.open.take(seen)
         return True
-    m.training = Training(m, key)
-    m.decisions.asked = m.training.asked
+    m.apart.open = opened = Training(m, key)
+    m.decisions.asked = opened.asked
     return False
 
 
@@ -145,14 +158,14 @@ def end(m: Machine, *, result: Value, is_left: bool) -> None:
     """Keep what was written down for other paths, if the call stands apart; `is_left` says that it
     was left by an exception.
     """
-    training = m.training
+    training = m.apart.open
     if training is None:
         return
-    m.training = outer = training.outer
+    m.apart.open = outer = training.outer
     m.decisions.asked = None if outer is None else outer.asked
     if not is_left and training.end(m, result):
-        m.trained[training.key] = training
-        m.apart += 1
+        m.apart.kept[training.key] = training
+        m.apart.count += 1
     if outer is not None:
         outer.take(training)
 

@@ -105,11 +105,11 @@ class Runner:
         for forced in base.decisions.flips()[: _flips(before - self.left)]:
             if self.left <= 0:
                 break
-            self._path(entry, forced, base.trained)
+            self._path(entry, forced, base.apart.kept)
         if 2 in self.lengths.moduli and self.left > 0:
             # A window of two has but one short form: it shows at an odd length or at an even one.
             self.lengths.shift = 1
-            self._path(entry, {}, base.trained)
+            self._path(entry, {}, base.apart.kept)
             self.lengths.shift = 0
 
     def _path(

@@ -113,8 +113,8 @@ def _run(
         signal = m.run(code.body, inner)
         result, m.returned = m.returned, None
         m.covered.add(code)
-        if m.training is not None:
-            m.training.covered.add(code)
+        if m.apart.open is not None:
+            m.apart.open.covered.add(code)
     finally:
         m.gates = gates
         m.no_grad -= function.wraps_no_grad

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any, Final
 
+from instep.check.execute.apart import Trainings
 from instep.check.execute.decisions import Decisions, Undecided
 from instep.check.execute.journal import Loop, Note
 from instep.check.execute.program import Scope
@@ -75,10 +76,7 @@ class Machine:
         self.lengths = lengths
         self.decisions = Decisions(forced or {})
         self.budget = budget
-        self.seen = seen if seen is not None else {}
-        self.trained: dict[Hashable, Training] = {}  # calls that stand apart
-        self.training: Training | None = None  # one that may
-        self.apart = 0  # how many do, those that were passed over among them
+        self.apart = Trainings(seen)
         self.problems: dict[str, tuple[ast.AST, Module]] = {}
         # What has happened.
         self.notes: list[Note] = []
@@ -182,16 +180,16 @@ class Machine:
         while current is not None:
             if name in current.names:
                 found = current.names[name]
-                if self.training is not None and current.outer is None:
-                    self.training.use(name, current.module, found)
+                if self.apart.open is not None and current.outer is None:
+                    self.apart.open.use(name, current.module, found)
                 return found
             current = current.outer
         builtin = BUILTINS.get(name)
         if builtin is not None:
             return builtin
         top = scope.top()
-        if self.training is not None:
-            self.training.is_apart = False
+        if self.apart.open is not None:
+            self.apart.open.is_apart = False
         implied = IMPLIED.get(name)
         # What is only handed around may be an optimizer.
         uses = scope.module.scan.uses.get(name, _ACTIONS if name == "optim" else frozenset())
@@ -240,8 +238,8 @@ class Machine:
         """Take note that events hang on a count; true if loaders must become longer for it."""
         for loop in self.loops:
             loop.moduli.add(every)
-        if self.training is not None:
-            self.training.moduli.add(every)
+        if self.apart.open is not None:
+            self.apart.open.moduli.add(every)
         return self.lengths.need(every)
 
     def problem(self, reason: str, call: Call) -> None:

@@ -229,8 +229,8 @@ def _is_distributed(node: ast.expr, scope: Scope) -> bool:
 
 def global_(m: Machine, node: ast.Global, scope: Scope) -> int | None:
     """Execute a `global`."""
-    if m.training is not None:
-        m.training.is_apart = False
+    if m.apart.open is not None:
+        m.apart.open.is_apart = False
     for name in node.names:
         scope.elsewhere[name] = scope.top()
     return None
