@@ -141,7 +141,7 @@ def require_same(options, sizes, **kinds):
         assert one == pytest.approx(other, rel=1e-4)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 24), min_size=3, max_size=6),
     width=st.integers(1, 8),

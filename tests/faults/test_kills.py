@@ -57,7 +57,7 @@ def test_one_training_killed_in_every_phase(folder, whole, workers):
 def test_a_file_that_is_half_written_is_not_taken_for_a_checkpoint(folder, whole):
     chain = Chain(folder / "half", 0)
     sizes = []
-    for at in range(150, 250, 9):
+    for at in range(150, 250, 18):
         if not chain.kill(Plan("save", at)):
             break
         halves = [p for p in chain.folder.iterdir() if p.name.endswith(".writing")]
