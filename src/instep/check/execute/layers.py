@@ -235,6 +235,7 @@ def _has_batchnorm(cls: Class, own: str) -> bool:
     return _BATCHNORM.search(module.unit.text) is not None and any(
         isinstance(node, ast.FunctionDef | ast.ClassDef)
         and node is not cls.code
+        and f"{node.name}(" in own
         and _BATCHNORM.search(module.text(node))
         and re.search(rf"\b{node.name}\(", own)
         for node in module.tree.body

@@ -144,6 +144,8 @@ class Scan:
             fields = _FIELDS[kind] = tuple(f for f in node._fields if f not in _PLAIN)
         for field in fields:
             value = getattr(node, field)
+            if value is None:
+                continue
             for child in value if type(value) is list else (value,):
                 inner = type(child)
                 if inner in _DEFINITIONS:
@@ -203,12 +205,19 @@ class Scan:
             receiver = func.value
             if isinstance(receiver, ast.Call):
                 receiver = receiver.func
-            name = getattr(receiver, "attr", None) or getattr(receiver, "id", None)
-            if name is not None:
-                self.uses.setdefault(name, set()).add(func.attr)
+            if isinstance(receiver, ast.Name):
+                self._use(receiver.id, func.attr)
+            elif isinstance(receiver, ast.Attribute):
+                self._use(receiver.attr, func.attr)
         elif isinstance(func, ast.Name):
             self._names.append(func.id)
-            self.uses.setdefault(func.id, set()).add("()")
+            self._use(func.id, "()")
+
+    def _use(self, name: str, how: str) -> None:
+        known = self.uses.get(name)
+        if known is None:
+            known = self.uses[name] = set()
+        known.add(how)
 
     def _given(self, node: ast.AST) -> None:
         """Look at what is given to a name: `x.dropout = 0`, `Dropout(0)`, `{"dropout": 0}`."""
