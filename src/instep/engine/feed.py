@@ -191,11 +191,8 @@ class Feed:
 
     def _return_to(self, position: Position) -> None:
         for _ in range(position.skip if self._owner is None else 0):
-            with self.listener:
-                batch = next(self._batches, END)
-            if batch is END:
+            if self._pulled() is END:
                 raise _other_loader(f"it ended before batch {position.skip}, where that run was.")
-            self._drawn += 1
         self._done = position.skip
         for state in position.redraw:
             rng.restore(state)
@@ -213,13 +210,18 @@ class Feed:
         self._ahead.append((batch, before))
         return True
 
+    def _pulled(self) -> Any:
+        with self.listener:
+            batch = next(self._batches, END)
+        if self._expected is not None:
+            self._expected.begin()
+        self._drawn += batch is not END
+        return batch
+
     def _next(self, before: Any) -> Any:
         try:
-            with self.listener:
-                batch = next(self._batches, END)
-            if batch is not END:
-                self._drawn += 1
-            elif self._expected is not None:
+            batch = self._pulled()
+            if batch is END and self._expected is not None:
                 self._expected.require(self._drawn)
             self._is_over, self.failure = batch is END, ""
         except BaseException as error:
@@ -228,6 +230,9 @@ class Feed:
             if isinstance(error, Exception):
                 # Nothing was drawn: a resumed run tries again, with the same random numbers.
                 rng.restore(_random_of(before))
+                if self._expected is not None:
+                    # Who goes on after it goes on without this batch.
+                    self._expected.forget()
                 if self.on_failure is not None:
                     self.on_failure()
             raise
