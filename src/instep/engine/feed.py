@@ -85,7 +85,7 @@ class Feed:
         self._sources = rng.generators_of(loader)
         self._dealer, self._is_told = _dealer_of(loader), False
         self._epoch_random = self._prepared(position, generators or {})
-        self._generators = self.generators_now()
+        self._generators = self._own_generators()
         self._is_reused = has_live_workers(loader)
         self._passed = getattr(dealer_of(loader), "instep_passed", None)
         if position is not None and position.is_reused != self._is_reused:
@@ -124,9 +124,11 @@ class Feed:
         """Put back what the epoch's order is drawn from; return the random state of its start."""
         saved = generators if position is None else position.generators
         rest = self.listener.inside.expect(saved, is_resumed=position is not None)
+        own = self.listener.known.begin(getattr(self._dealer, "serial", 0), self._sources)
         if position is None:
             # A new epoch may have another loader.
-            self._put_back({n: s for n, s in rest.items() if n in self._sources})
+            states = rest if own is None else own
+            self._put_back({n: s for n, s in states.items() if n in self._sources})
             self._settle(None)
             return rng.full_state()
         self._settle(position)
@@ -171,8 +173,10 @@ class Feed:
 
     def generators_now(self) -> dict[str, torch.Tensor]:
         """Return the states of the generators that the loader, and those inside, were given."""
-        inside = self.listener.inside.states(at_start=False)
-        return {n: generator.get_state() for n, generator in self._sources.items()} | inside
+        return self._own_generators() | self.listener.inside.states_now()
+
+    def _own_generators(self) -> dict[str, torch.Tensor]:
+        return {name: generator.get_state() for name, generator in self._sources.items()}
 
     def _match_workers(self, loader: Any, *, is_reused: bool) -> None:
         """Draw what the saved epoch drew at its start, no more and no less.
@@ -291,7 +295,7 @@ class Feed:
             [_random_of(mark) for mark in marks],
             now,
             self._epoch_random,
-            self._generators | self.listener.inside.states(at_start=True),
+            self._generators | self.listener.inside.states_at_start(),
             self._is_reused,
             state,
             self._begins_at,

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from instep.engine.dealt import Listener, refuse_a_part
+from instep.engine.dealt import Known, Listener, refuse_a_part
 from instep.engine.feed import Feed
 from instep.errors import StateError, WindowError
 
@@ -45,6 +45,8 @@ class Loop:
         self.was_left = self.has_finished = False
         self.generators: dict[str, Tensor] = {}
         """The loader's own generators after the last loop: what the next order is drawn from."""
+        self.known = Known()
+        """The loaders that its loops have drawn from."""
         self.are_loaded = False
         """Whether these come from a saved state, and the next loop is to begin with them."""
 
@@ -58,7 +60,9 @@ class Loop:
             None if resumed is None else resumed.position,
             by=by,
             generators=self.generators if self.are_loaded and resumed is None else None,
-            listener=Listener(world, None if together is None else together.streams.follow),
+            listener=Listener(
+                world, None if together is None else together.streams.follow, self.known
+            ),
         )
         self.are_loaded = False
         return feed

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.engine import gradients as grads
 from instep.engine import rng
+from instep.engine.dealt import Known
 from instep.engine.feed import Position
 from instep.engine.tally import Tally, read
 from instep.errors import StateError, WindowError
@@ -211,6 +212,7 @@ def load(loop: Loop, state: dict[str, Any]) -> None:
     loop.pending = None
     place = state["place"]
     loop.generators = state.get("generators", {})
+    loop.known = Known()
     loop.are_loaded = place is None
     if place is not None:
         position = place["position"]
