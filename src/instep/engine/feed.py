@@ -72,10 +72,12 @@ class Feed:
         *,
         by: ResumeBy = "count",
         generators: Mapping[str, torch.Tensor] | None = None,
+        is_reused: bool = False,
         listener: Listener | None = None,
     ) -> None:
         """Begin it: at a saved position, or with generators as the epoch before has left them.
 
+        is_reused: whether the epoch before, in another process, has left persistent workers.
         listener: who hears of loaders that are dealt out, and drawn from in here.
         """
         self.listener = listener or Listener(0)
@@ -86,13 +88,14 @@ class Feed:
         self._dealer, self._is_told = _dealer_of(loader), False
         self._epoch_random = self._prepared(position, generators or {})
         self._generators = self._own_generators()
-        self._is_reused = has_live_workers(loader)
+        self._loader, self._is_reused = loader, has_live_workers(loader)
         self._passed = getattr(dealer_of(loader), "instep_passed", None)
-        if position is not None and position.is_reused != self._is_reused:
+        was_reused = self._was_reused(position, is_reused=is_reused)
+        if was_reused != self._is_reused:
             if self._passed is not None:
                 # Its workers begin twice, and when they begin first nobody knows.
                 self._passed.rest()
-            self._match_workers(loader, is_reused=position.is_reused)
+            self._match_workers(loader, is_reused=was_reused)
         if self._owner is not None and position is not None:
             self._owner.load_state_dict(position.loader)
         self._per_batch = _units_per_batch(loader, self._dealer)
@@ -177,6 +180,17 @@ class Feed:
 
     def _own_generators(self) -> dict[str, torch.Tensor]:
         return {name: generator.get_state() for name, generator in self._sources.items()}
+
+    def _was_reused(self, position: Position | None, *, is_reused: bool) -> bool:
+        if position is not None:
+            return position.is_reused
+        # A new epoch may have another loader.
+        can_be = bool(getattr(self._loader, "persistent_workers", False)) and self._owner is None
+        return self._is_reused or (is_reused and can_be)
+
+    def leaves_workers(self) -> bool:
+        """Whether the next epoch of this loader has the workers of this one."""
+        return has_live_workers(self._loader)
 
     def _match_workers(self, loader: Any, *, is_reused: bool) -> None:
         """Draw what the saved epoch drew at its start, no more and no less.
@@ -356,10 +370,8 @@ def _require_same_way(position: Position, by: ResumeBy) -> None:
 
 def has_live_workers(loader: object) -> bool:
     """Whether iterating this loader will reuse worker processes that are running already."""
-    return (
-        getattr(loader, "persistent_workers", False)
-        and getattr(loader, "_iterator", None) is not None
-    )
+    is_persistent = bool(getattr(loader, "persistent_workers", False))
+    return is_persistent and getattr(loader, "_iterator", None) is not None
 
 
 def _other_loader(why: str) -> StateError:

@@ -110,6 +110,7 @@ def save(loop: Loop) -> dict[str, Any]:
         "outcomes": loop.core.scaling.outcomes(),
         "random": rng.full_state(),
         "generators": loop.generators,
+        "left_workers": loop.left_workers,
         "lanes": {
             name: {
                 "references": dict(lane.references),
@@ -212,6 +213,7 @@ def load(loop: Loop, state: dict[str, Any]) -> None:
     loop.pending = None
     place = state["place"]
     loop.generators = state.get("generators", {})
+    loop.left_workers = state.get("left_workers", False)
     loop.known = Known()
     loop.are_loaded = place is None
     if place is not None:
