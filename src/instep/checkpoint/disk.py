@@ -222,7 +222,10 @@ def sync_folder(folder: Path) -> None:
     """Make the names in a folder survive a loss of power, where that can be asked for."""
     if os.name != "posix":  # pragma: no cover
         return
-    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except PermissionError:
+        return  # one that may be written and not be read
     try:
         os.fsync(descriptor)
     except OSError as error:
