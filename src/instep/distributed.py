@@ -128,7 +128,7 @@ class _Loader(DataLoader[Any]):
     def __iter__(self) -> Any:
         dealer = self._dealer()
         dealer.settle()
-        start = start_of(self, is_told=dealer.is_told)
+        start = start_of(self, dealer)
         passed = getattr(dealer, "instep_passed", None)
         # Before workers begin, who are told in this way that this pass is looked at.
         epoch = 0 if passed is None else passed.begin()

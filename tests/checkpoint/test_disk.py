@@ -180,6 +180,23 @@ def test_folders_that_cannot_be_synced_are_no_error(tmp_path, monkeypatch):
     assert len(calls) == 2
 
 
+def test_a_folder_that_may_be_written_and_not_be_read(tmp_path, monkeypatch):
+    real = os.open
+
+    def refusing(path, *args, **options):
+        if Path(path) == tmp_path:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real(path, *args, **options)
+
+    monkeypatch.setattr(os, "open", refusing)
+    path = tmp_path / "run.ckpt"
+    for updates in (1, 2):
+        write_whole(path, lambda sealing: sealing.write(b"x"), updates=updates)
+    for place, updates in ((path, 2), (previous_of(path), 1)):
+        with place.open("rb") as file:
+            assert verify(file).updates == updates
+
+
 def test_damage_raises_in_these_tests(tmp_path):
     path = tmp_path / "run.ckpt"
     put(path, 1)

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import instep
 from instep.distributed import shard
+from instep.engine import dealt
 from instep.engine.dealt import Listener, Pass, dealer_of
 from instep.engine.feed import Feed
 from instep.errors import InstepWarning, SetupError, StateError, WindowError
@@ -274,3 +275,76 @@ def test_an_epoch_that_is_told_is_in_its_order(around, stop):
     assert len(rest) == 12 - len(begun) + (stop > 0)
     if around in ("an iterator", "a generator"):  # the others count batches anew
         assert begun[: len(begun) - (stop > 0)] + rest == whole
+
+
+class Chained:
+    """Several loaders, one behind the other, or side by side."""
+
+    def __init__(self, *loaders, abreast=False):
+        self.loaders, self.abreast = loaders, abreast
+
+    def __iter__(self):
+        yield from zip(*self.loaders, strict=True) if self.abreast else chained(self.loaders)
+
+
+def chained(loaders):
+    for loader in loaders:
+        yield from loader
+
+
+SEVERAL = {
+    "one twice": lambda a, b, epoch: Chained(a, a),
+    "two": lambda a, b, epoch: Chained(a, b),
+    "two, twice": lambda a, b, epoch: Chained(a, b, a, b),
+    "side by side": lambda a, b, epoch: Chained(a, b, abreast=True),
+    "in other orders": lambda a, b, epoch: Chained(*([a, b, a, b] if epoch % 2 else [b, b, a, a])),
+    "one after the first epoch": lambda a, b, epoch: Chained(a, b) if epoch < 1 else Chained(b),
+    "one by itself": lambda a, b, epoch: a if epoch % 2 else Chained(b, a),
+    "by turns": lambda a, b, epoch: (a, b, a, b)[epoch],
+}
+
+
+def run_several(how, *, shared, stop=None, state=None):
+    """Four epochs of two shuffled loaders, as a program that begins anew has them."""
+    dealt._made.clear()
+    model = torch.nn.Linear(1, 1)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    generator = torch.Generator().manual_seed(3) if shared else None
+    one, other = (
+        shard(DataLoader(range(8), 4, shuffle=True, generator=generator)) for _ in range(2)
+    )
+    if state is not None:
+        stepper.load_state_dict(state)
+    seen, count = [], 0
+    for epoch in stepper.epochs(4):
+        for batch in stepper.batches(SEVERAL[how](one, other, epoch)):
+            seen.append((epoch, str(batch)))
+            count += 1
+            if count == stop:
+                return seen[:-1], stepper.state_dict()
+        count += 1
+        if count == stop:
+            return seen, stepper.state_dict()
+    return seen, None
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own orders", "one generator"])
+@pytest.mark.parametrize("how", SEVERAL)
+def test_each_of_several_goes_on_in_its_order(how, shared):
+    whole, _ = run_several(how, shared=shared)
+    # Not in the first epoch of a loader: what never began is not told from one that did.
+    first = next(n for n, (epoch, _) in enumerate(whole) if epoch == 1 + (how == "by turns"))
+    for stop in range(first + 1 + (how == "by turns"), len(whole) + 4):
+        begun, state = run_several(how, shared=shared, stop=stop)
+        assert begun + run_several(how, shared=shared, state=state)[0] == whole, stop
+    # Twice, with a loader that did not begin in between.
+    begun, state = run_several(how, shared=shared, stop=first + 4)
+    more, state = run_several(how, shared=shared, stop=2, state=state)
+    assert begun + more + run_several(how, shared=shared, state=state)[0] == whole
+
+
+def test_a_program_that_makes_its_loaders_anew_keeps_a_few():
+    known = dealt.Known()
+    for serial in range(1, 100):
+        known.begin(serial, {"sampler": torch.Generator()})
+    assert len(known.states()) == dealt.LOADERS

@@ -120,6 +120,11 @@ class Choosy(DataLoader):
         return itertools.islice(super().__iter__(), 2)
 
 
+class Sparing(DataLoader):
+    def _get_iterator(self):
+        return itertools.islice(super()._get_iterator(), 2)
+
+
 class About(RandomSampler):
     def __len__(self):
         return 40
@@ -148,6 +153,7 @@ DATA = Numbers()
         (DataLoader(DATA, batch_sampler=BatchSampler(SequentialSampler(DATA), 5, False)), 3),
         (DataLoader(Stream(), 2), 4),
         (Choosy(DATA, 2), 2),
+        (Sparing(DATA, 2), 2),
         ([1, 2, 3], 3),
         (itertools.islice(DataLoader(DATA, 2), 3), 3),
         (shard(DataLoader(DATA, 2, shuffle=True)), 6),
@@ -164,9 +170,13 @@ def test_a_part_is_as_long_as_it_is(rank, came):
     loader = shard(DataLoader(range(7), 1, shuffle=True), rank=rank, world=3)
     expected = Expected(loader)
     assert expected.batches() is None
-    assert len(list(loader)) == came == expected.batches()
+    assert len(list(loader)) == came
+    expected.begin()
+    assert expected.batches() == came
     loader.sampler.begins_at = 3
+    expected = Expected(loader)
     list(loader)
+    expected.begin()
     assert expected.batches() == len(range(3 + rank, 7, 3))
 
 
@@ -180,6 +190,56 @@ def test_a_dataset_that_grows_meanwhile():
             came += len(batch)
             data.samples += 2
         assert came == 12 * (epoch + 1)
+
+
+def test_a_look_besides_at_a_dataset_that_grows():
+    data = Numbers()
+    loader = shard(DataLoader(data, 2))
+    model = mlp()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    came = 0
+    for batch in stepper.batches(loader):
+        came += len(batch)
+        data.samples += 2
+        next(iter(loader))
+    assert came == 12
+
+
+def test_batches_that_grow_meanwhile():
+    loader = DataLoader(DATA, 2)
+    model = mlp()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    sizes = []
+    for batch in stepper.batches(loader):
+        sizes.append(len(batch))
+        loader.batch_sampler.batch_size = 5
+    assert sizes == [2, 5, 5]
+
+
+class Unreadable(Numbers):
+    def __getitem__(self, index):
+        if index == 4:
+            raise FileNotFoundError
+        return index
+
+
+@pytest.mark.filterwarnings("ignore:a window was thrown away")
+def test_who_passes_over_a_batch_that_cannot_be_read_knows_of_it():
+    model = mlp()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    came = []
+    for window in stepper.windows(DataLoader(Unreadable(), 2), size=3):
+        batches = iter(window)
+        while True:
+            try:
+                batch = next(batches, None)
+            except FileNotFoundError:
+                continue
+            if batch is None:
+                break
+            came += batch.tolist()
+            window.backward(model(torch.ones(1, 5).double()).mean(), items=1)
+    assert came == [0, 1, 2, 3, 6, 7, 8, 9, 10, 11]
 
 
 def test_a_loop_that_is_left_is_no_end():

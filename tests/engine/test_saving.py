@@ -452,3 +452,22 @@ def test_loading_inside_a_window_is_refused(tmp_path):
         window.discard()
         break
     assert_bit_identical(job.model, before)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("a" * 250, "shorter name"), ("a" * 300, "shorter name"), ("a\0b", "embedded null byte")],
+    ids=["with what is beside it", "by itself", "a zero"],
+)
+def test_names_that_no_file_can_have_are_explained(tmp_path, name, words):
+    model = torch.nn.Linear(1, 1)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    path = f"{tmp_path}/{name}"
+    with pytest.raises(CheckpointError, match=words):
+        stepper.save(path)
+    with pytest.raises(CheckpointError, match=words):
+        stepper.autosave(path, every=1)
+    for previous in (False, True):
+        with pytest.raises(CheckpointError):
+            stepper.load(path, previous=previous)
+    assert not list(tmp_path.iterdir())

@@ -294,6 +294,38 @@ def test_persistent_workers_resume_with_the_same_batches(epochs_before, fresh_lo
     assert rest == whole[3:]
 
 
+@pytest.mark.parametrize("has_own", [False, True], ids=["torch's generator", "its own"])
+@pytest.mark.parametrize("fresh_loader", [True, False])
+@pytest.mark.parametrize("is_dealt", [False, True])
+def test_persistent_workers_saved_between_epochs(is_dealt, fresh_loader, has_own):
+    """Workers that stay have their seeds; those of a new process draw them anew."""
+
+    def loader():
+        made = DataLoader(
+            list(range(7)),
+            shuffle=True,
+            num_workers=1,
+            persistent_workers=True,
+            generator=torch.Generator().manual_seed(2) if has_own else None,
+        )
+        return instep.distributed.shard(made) if is_dealt else made
+
+    def job():
+        torch.manual_seed(4)
+        model = nn.Linear(1, 1)
+        return instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+    stepper, data = job(), loader()
+    list(stepper.batches(data))
+    saved = stepper.state_dict()
+    whole = [int(x) for _ in range(2) for x in stepper.batches(data)]
+    resumed, again = job(), loader() if fresh_loader else data
+    resumed.load_state_dict(saved)
+    # As it was loaded: a state that is saved again, before its loop, has it too.
+    resumed.load_state_dict(resumed.state_dict())
+    assert [int(x) for _ in range(2) for x in resumed.batches(again)] == whole
+
+
 def test_a_batch_that_was_broken_off_does_not_come_again():
     model = mlp()
     data = batches([2] * 8)

@@ -48,7 +48,15 @@ def place_of(path: str | os.PathLike[str]) -> Path:
             fix='give the path of a file; "." is this folder, if that is meant.',
             more="checkpoint",
         )
-    return Path(os.path.realpath(path))
+    try:
+        return Path(os.path.realpath(path))
+    except ValueError as error:
+        raise CheckpointError(
+            f"the path of the checkpoint is {os.fspath(path)!r}: {error}.",
+            why="no file can have it. Nothing was changed.",
+            fix="give the path of a file.",
+            more="checkpoint",
+        ) from error
 
 
 def previous_of(path: Path) -> Path:
@@ -104,9 +112,19 @@ def _found_at(path: Path) -> os.stat_result | None:
         return None  # nothing is there, or nobody may look; that is seen when it is written
 
 
-def _require_no_folder(path: Path) -> None:
+def exists(path: Path) -> bool:
+    """Whether something can be seen there; no name is too long to ask."""
+    return _found_at(path) is not None
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a folder can be seen there."""
     found = _found_at(path)
-    if found is not None and stat.S_ISDIR(found.st_mode):
+    return found is not None and stat.S_ISDIR(found.st_mode)
+
+
+def _require_no_folder(path: Path) -> None:
+    if is_folder(path):
         why = "a save uses this name for a file beside the checkpoint"
         raise _taken(path, "is a folder", why) from FileExistsError(errno.EEXIST, why)
 
@@ -204,7 +222,10 @@ def sync_folder(folder: Path) -> None:
     """Make the names in a folder survive a loss of power, where that can be asked for."""
     if os.name != "posix":  # pragma: no cover
         return
-    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except PermissionError:
+        return  # one that may be written and not be read
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -240,13 +261,16 @@ def explanation(path: Path, error: OSError) -> CheckpointError:
     """Return the error that says what one of the disk means."""
     full = error.errno in FULL
     text = error.strerror or str(error)
+    fix = "make the folder writable, or save somewhere else."
+    if full:
+        fix = "free some space, or save somewhere else. There must be room for one more "
+        fix += "checkpoint than the two that are kept."
+    elif error.errno == errno.ENAMETOOLONG:
+        fix = "give it a shorter name: files beside it have up to 17 characters more."
     return CheckpointError(
         f"{path} could not be written: {'the disk is full' if full else text.lower()}.",
         why=f"{text} ({errno.errorcode.get(error.errno or 0, 'OSError')}). What was written of "
         "it is removed; the checkpoint that was there is as it was.",
-        fix="free some space, or save somewhere else. There must be room for one more "
-        "checkpoint than the two that are kept."
-        if full
-        else "make the folder writable, or save somewhere else.",
+        fix=fix,
         more="checkpoint",
     )

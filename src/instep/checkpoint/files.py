@@ -111,9 +111,9 @@ def _payload(file: BinaryIO, path: Path) -> dict[str, Any]:
 
 def whole_head(path: Path) -> Head | None:
     """Return the head of a file that is there and whole, to the last byte."""
-    if not path.is_file():
-        return None
     try:
+        if not path.is_file():
+            return None
         with path.open("rb") as file:
             return envelope.verify(file)
     except (OSError, EnvelopeError):

@@ -24,7 +24,7 @@ from instep.errors import SetupError, StateError, WindowError, four_lines, warn
 from instep.trace.place import here
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
 
     from torch import Tensor
@@ -36,6 +36,9 @@ PLACES = ("sampler", "batch_sampler", "dataset")
 PASSES = 64
 """Loaders inside of one loop that can be come back to; one that goes round for ever has more."""
 
+
+LOADERS = 16
+"""Loaders that a stepper remembers, the last ones that began."""
 
 _made: Counter[str] = Counter()
 
@@ -64,8 +67,10 @@ _ear = _Ear()
 class Start:
     """The generators that a pass begins with: its order is drawn from them."""
 
-    def __init__(self, sources: dict[str, torch.Generator], *, is_told: bool) -> None:
-        self.sources, self.is_told = sources, is_told
+    def __init__(
+        self, sources: dict[str, torch.Generator], *, is_told: bool, serial: int = 0
+    ) -> None:
+        self.sources, self.is_told, self.serial = sources, is_told, serial
         self.states = self.now()
         self.is_known = False
         """Whether the loop knows of it, because it began inside."""
@@ -73,6 +78,61 @@ class Start:
     def now(self) -> dict[str, Tensor]:
         """Return the states as they are now."""
         return {name: source.get_state() for name, source in self.sources.items()}
+
+
+class Known:
+    """The loaders that the loops of a stepper have drawn from, each by where it was made.
+
+    One that a saved loop had not begun, or another loop had, goes on in its own order, too.
+    """
+
+    NAME = "made"
+
+    def __init__(self) -> None:
+        self._sources: dict[int, dict[str, torch.Generator]] = {}
+        self._saved: dict[int, dict[str, Tensor]] = {}
+        """Of those that did not begin since they were saved."""
+
+    def expect(self, states: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Take what was saved of them; return the rest."""
+        mine = [name for name in states if name.startswith(f"{self.NAME} ")]
+        for each in mine:
+            _, serial, name = each.split(" ", 2)
+            self._saved.setdefault(int(serial), {})[name] = states[each]
+        return {name: state for name, state in states.items() if name not in mine}
+
+    def begin(self, serial: int, sources: dict[str, torch.Generator]) -> dict[str, Tensor] | None:
+        """Note a loader that begins; return how it is to: as it is, but for what was saved of it.
+
+        None: nothing is known of it.
+        """
+        if serial not in self._sources and serial not in self._saved:
+            saved = None
+        else:
+            # What two loaders draw from goes on when the first of them has begun.
+            begun = {id(one) for each in self._sources.values() for one in each.values()}
+            states = self._saved.pop(serial, {})
+            saved = {
+                n: s for n, s in states.items() if n in sources and id(sources[n]) not in begun
+            }
+        if serial:
+            # The last ones stay: a program may make new ones in every epoch.
+            self._sources.pop(serial, None)
+            self._sources = dict([*self._sources.items(), (serial, sources)][-LOADERS:])
+        return saved
+
+    def states(self, besides: Iterable[int] = ()) -> dict[str, Tensor]:
+        """Return the states of all as they are now, but for some."""
+        now = {
+            serial: {name: source.get_state() for name, source in sources.items()}
+            for serial, sources in self._sources.items()
+        }
+        return {
+            f"{self.NAME} {serial} {name}": state
+            for serial, states in (now | self._saved).items()
+            if serial not in besides
+            for name, state in states.items()
+        }
 
 
 class Inside:
@@ -84,9 +144,10 @@ class Inside:
 
     NAME = "inside"
 
-    def __init__(self) -> None:
+    def __init__(self, known: Known) -> None:
         self.is_direct = False
         """Whether the loop was handed the loader itself, and sees to it."""
+        self._known = known
         self._starts: list[Start] = []
         self._saved: dict[str, Tensor] = {}
         self._is_resumed = False
@@ -97,6 +158,7 @@ class Inside:
         is_resumed: whether the loop goes on in the middle of their epoch.
         """
         self._is_resumed = is_resumed
+        states = self._known.expect(states)
         self._saved = {name: s for name, s in states.items() if name.startswith(self.NAME)}
         return {name: state for name, state in states.items() if name not in self._saved}
 
@@ -105,23 +167,32 @@ class Inside:
         if self.is_direct:
             start.is_known = True
             return
+        saved = self._saved_of(start)
         for name, source in start.sources.items():
-            state = self._saved.get(self._name(len(self._starts), name))
-            if state is not None and not start.is_told:
-                source.set_state(state)
-                start.states[name] = state
-        self._take(start)
+            if name in saved and not start.is_told:
+                source.set_state(saved[name])
+                start.states[name] = saved[name]
+        self._take(start, saved)
 
     def add(self, begun: Pass) -> None:
         """Take a pass that is drawn from, and may have begun before the loop."""
         if begun.start is not None and not begun.start.is_known and not self.is_direct:
-            self._take(begun.start)
+            self._take(begun.start, self._saved_of(begun.start))
 
-    def _take(self, start: Start) -> None:
+    def _saved_of(self, start: Start) -> dict[str, Tensor]:
+        """Return what was saved of the pass that is the next one."""
+        place = len(self._starts)
+        names = {name: self._name(place, name) for name in start.sources}
+        here = {name: self._saved[full] for name, full in names.items() if full in self._saved}
+        own = self._known.begin(start.serial, start.sources)
+        # A new epoch may take its loaders in another order. One that is not known by where it was
+        # made is the one in its place: a program may have other lines when it goes on.
+        return here if own is None or (here and self._is_resumed) else own
+
+    def _take(self, start: Start, saved: Mapping[str, Tensor]) -> None:
         start.is_known = True
         for name, state in start.states.items():
-            saved = self._saved.get(self._name(len(self._starts), name))
-            is_other = saved is not None and not torch.equal(saved, state)
+            is_other = name in saved and not torch.equal(saved[name], state)
             if is_other and self._is_resumed:
                 raise StateError(_OTHER, **_WHY)
             if is_other and not start.is_told:
@@ -129,13 +200,22 @@ class Inside:
                 warn(four_lines(_OTHER, **_WHY))
         self._starts.append(start)
 
-    def states(self, *, at_start: bool) -> dict[str, Tensor]:
-        """Return the states of all, at their starts or as they are now."""
-        return {
+    def states_at_start(self) -> dict[str, Tensor]:
+        """Return the states that each pass began with; those of loaders to come as they are now."""
+        begun = {
             self._name(place, name): state
             for place, start in enumerate(self._starts[:PASSES])
-            for name, state in (start.states if at_start else start.now()).items()
+            for name, state in start.states.items()
         }
+        return begun | self._known.states(besides={start.serial for start in self._starts})
+
+    def states_now(self) -> dict[str, Tensor]:
+        """Return the states of all as they are now, each once: one may have begun several times."""
+        found: dict[int, tuple[str, torch.Generator]] = {}
+        for place, start in enumerate(self._starts[:PASSES]):
+            for name, source in start.sources.items():
+                found.setdefault(id(source), (self._name(place, name), source))
+        return {name: each.get_state() for name, each in found.values()} | self._known.states()
 
     def _name(self, place: int, name: str) -> str:
         return f"{self.NAME} {place} {name}"
@@ -155,14 +235,20 @@ _WHY = {
 class Listener:
     """A loop's ear: entered while it draws, it hears of every pass that begins to be drawn from."""
 
-    def __init__(self, world: int, follow: Callable[[Told], None] | None = None) -> None:
-        """world: how many ranks the loop is one of. follow: whom to tell."""
+    def __init__(
+        self,
+        world: int,
+        follow: Callable[[Told], None] | None = None,
+        known: Known | None = None,
+    ) -> None:
+        """world: how many ranks the loop is one of. follow: whom to tell. known: loaders before."""
         self._world = world
         self._follow = follow
         self._outer: list[Listener | None] = []
         self.is_open = True
         """Whether its loop goes on."""
-        self.inside = Inside()
+        self.known = known or Known()
+        self.inside = Inside(self.known)
         """The loaders inside of the one that the loop was handed."""
 
     def __enter__(self) -> None:
@@ -257,12 +343,12 @@ class Pass(Iterator[Any]):
         return getattr(self._batches, name)
 
 
-def start_of(loader: Any, *, is_told: bool) -> Start:
+def start_of(loader: Any, dealer: Any) -> Start:
     """Note how a pass over a loader begins, with the states that its loop was saved with.
 
-    is_told: whether its order is that of an epoch that it was told, and not put back.
+    An order that is that of an epoch, which it was told, is not put back.
     """
-    start = Start(rng.generators_of(loader), is_told=is_told)
+    start = Start(rng.generators_of(loader), is_told=dealer.is_told, serial=dealer.serial)
     if _ear.listener is not None:
         _ear.listener.inside.begin(start)
     return start

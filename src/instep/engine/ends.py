@@ -36,30 +36,43 @@ class Expected:
 
     def __init__(self, loader: Any) -> None:
         """Look now: a dataset may grow while it is trained on."""
-        self._loader = loader
         self._samples: int | None = None
         self._dealer: Any = None
-        self._size, self._drops_last = 1, False
+        self._batches: BatchSampler | None = None
         if not _is_plain(loader):
             return
-        batches = loader.batch_sampler
         sampler = loader.sampler
-        if batches is not None and type(batches) is not BatchSampler:
-            sampler = batches
-        elif batches is not None:
-            sampler = batches.sampler
-            self._size, self._drops_last = batches.batch_size, batches.drop_last
+        if type(loader.batch_sampler) is BatchSampler:
+            self._batches = loader.batch_sampler
+            sampler = self._batches.sampler
+        elif loader.batch_sampler is not None:
+            sampler = loader.batch_sampler
+        self._size, self._drops_last = self._shape()
         if hasattr(sampler, "instep_given"):
             self._dealer = sampler
         elif type(sampler) in EXACT:
             self._samples = len(sampler)
 
+    def _shape(self) -> tuple[int, bool]:
+        batches = self._batches
+        return (1, False) if batches is None else (batches.batch_size, batches.drop_last)
+
+    def begin(self) -> None:
+        """Note what is known once something was drawn: another pass may begin meanwhile."""
+        if self._dealer is not None:
+            self._samples, self._dealer = self._dealer.instep_given, None
+
+    def forget(self) -> None:
+        """Expect nothing more: a batch was lost, and who draws knows it."""
+        self._samples = self._dealer = None
+
     def batches(self) -> int | None:
-        """Return the number, once the epoch is over."""
-        samples = self._samples if self._dealer is None else self._dealer.instep_given
-        if samples is None:
+        """Return the number; None if it is not certain."""
+        # A program may have its batches grow while it draws them.
+        if self._samples is None or self._shape() != (self._size, self._drops_last):
             return None
-        return int(samples // self._size if self._drops_last else -(-samples // self._size))
+        whole, rest = divmod(self._samples, self._size)
+        return int(whole + (rest > 0 and not self._drops_last))
 
     def require(self, came: int) -> None:
         """Raise if fewer batches came."""
@@ -78,7 +91,12 @@ class Expected:
 
 
 def _is_plain(loader: Any) -> bool:
-    # A class of a user's may pass over batches in an __iter__ of its own.
+    # A class of a user's may pass over batches in an iterator of its own.
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
         return False
-    return type(loader).__iter__ is DataLoader.__iter__ or hasattr(loader, "instep_tells")
+    own = [
+        name
+        for name in ("__iter__", "_get_iterator")
+        if getattr(type(loader), name) is not getattr(DataLoader, name)
+    ]
+    return not own or hasattr(loader, "instep_tells")

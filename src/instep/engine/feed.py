@@ -72,10 +72,12 @@ class Feed:
         *,
         by: ResumeBy = "count",
         generators: Mapping[str, torch.Tensor] | None = None,
+        is_reused: bool = False,
         listener: Listener | None = None,
     ) -> None:
         """Begin it: at a saved position, or with generators as the epoch before has left them.
 
+        is_reused: whether the epoch before, in another process, has left persistent workers.
         listener: who hears of loaders that are dealt out, and drawn from in here.
         """
         self.listener = listener or Listener(0)
@@ -85,14 +87,15 @@ class Feed:
         self._sources = rng.generators_of(loader)
         self._dealer, self._is_told = _dealer_of(loader), False
         self._epoch_random = self._prepared(position, generators or {})
-        self._generators = self.generators_now()
-        self._is_reused = has_live_workers(loader)
+        self._generators = self._own_generators()
+        self._loader, self._is_reused = loader, has_live_workers(loader)
         self._passed = getattr(dealer_of(loader), "instep_passed", None)
-        if position is not None and position.is_reused != self._is_reused:
+        was_reused = self._was_reused(position, is_reused=is_reused)
+        if was_reused != self._is_reused:
             if self._passed is not None:
                 # Its workers begin twice, and when they begin first nobody knows.
                 self._passed.rest()
-            self._match_workers(loader, is_reused=position.is_reused)
+            self._match_workers(loader, is_reused=was_reused)
         if self._owner is not None and position is not None:
             self._owner.load_state_dict(position.loader)
         self._per_batch = _units_per_batch(loader, self._dealer)
@@ -124,9 +127,11 @@ class Feed:
         """Put back what the epoch's order is drawn from; return the random state of its start."""
         saved = generators if position is None else position.generators
         rest = self.listener.inside.expect(saved, is_resumed=position is not None)
+        own = self.listener.known.begin(getattr(self._dealer, "serial", 0), self._sources)
         if position is None:
             # A new epoch may have another loader.
-            self._put_back({n: s for n, s in rest.items() if n in self._sources})
+            states = rest if own is None else own
+            self._put_back({n: s for n, s in states.items() if n in self._sources})
             self._settle(None)
             return rng.full_state()
         self._settle(position)
@@ -171,8 +176,21 @@ class Feed:
 
     def generators_now(self) -> dict[str, torch.Tensor]:
         """Return the states of the generators that the loader, and those inside, were given."""
-        inside = self.listener.inside.states(at_start=False)
-        return {n: generator.get_state() for n, generator in self._sources.items()} | inside
+        return self._own_generators() | self.listener.inside.states_now()
+
+    def _own_generators(self) -> dict[str, torch.Tensor]:
+        return {name: generator.get_state() for name, generator in self._sources.items()}
+
+    def _was_reused(self, position: Position | None, *, is_reused: bool) -> bool:
+        if position is not None:
+            return position.is_reused
+        # A new epoch may have another loader.
+        can_be = bool(getattr(self._loader, "persistent_workers", False)) and self._owner is None
+        return self._is_reused or (is_reused and can_be)
+
+    def leaves_workers(self) -> bool:
+        """Whether the next epoch of this loader has the workers of this one."""
+        return has_live_workers(self._loader)
 
     def _match_workers(self, loader: Any, *, is_reused: bool) -> None:
         """Draw what the saved epoch drew at its start, no more and no less.
@@ -191,11 +209,8 @@ class Feed:
 
     def _return_to(self, position: Position) -> None:
         for _ in range(position.skip if self._owner is None else 0):
-            with self.listener:
-                batch = next(self._batches, END)
-            if batch is END:
+            if self._pulled() is END:
                 raise _other_loader(f"it ended before batch {position.skip}, where that run was.")
-            self._drawn += 1
         self._done = position.skip
         for state in position.redraw:
             rng.restore(state)
@@ -213,13 +228,18 @@ class Feed:
         self._ahead.append((batch, before))
         return True
 
+    def _pulled(self) -> Any:
+        with self.listener:
+            batch = next(self._batches, END)
+        if self._expected is not None:
+            self._expected.begin()
+        self._drawn += batch is not END
+        return batch
+
     def _next(self, before: Any) -> Any:
         try:
-            with self.listener:
-                batch = next(self._batches, END)
-            if batch is not END:
-                self._drawn += 1
-            elif self._expected is not None:
+            batch = self._pulled()
+            if batch is END and self._expected is not None:
                 self._expected.require(self._drawn)
             self._is_over, self.failure = batch is END, ""
         except BaseException as error:
@@ -228,6 +248,9 @@ class Feed:
             if isinstance(error, Exception):
                 # Nothing was drawn: a resumed run tries again, with the same random numbers.
                 rng.restore(_random_of(before))
+                if self._expected is not None:
+                    # Who goes on after it goes on without this batch.
+                    self._expected.forget()
                 if self.on_failure is not None:
                     self.on_failure()
             raise
@@ -286,7 +309,7 @@ class Feed:
             [_random_of(mark) for mark in marks],
             now,
             self._epoch_random,
-            self._generators | self.listener.inside.states(at_start=True),
+            self._generators | self.listener.inside.states_at_start(),
             self._is_reused,
             state,
             self._begins_at,
@@ -347,10 +370,8 @@ def _require_same_way(position: Position, by: ResumeBy) -> None:
 
 def has_live_workers(loader: object) -> bool:
     """Whether iterating this loader will reuse worker processes that are running already."""
-    return (
-        getattr(loader, "persistent_workers", False)
-        and getattr(loader, "_iterator", None) is not None
-    )
+    is_persistent = bool(getattr(loader, "persistent_workers", False))
+    return is_persistent and getattr(loader, "_iterator", None) is not None
 
 
 def _other_loader(why: str) -> StateError:

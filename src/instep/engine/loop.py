@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from instep.engine.dealt import Listener, refuse_a_part
+from instep.engine.dealt import Known, Listener, refuse_a_part
 from instep.engine.feed import Feed
 from instep.errors import StateError, WindowError
 
@@ -45,6 +45,10 @@ class Loop:
         self.was_left = self.has_finished = False
         self.generators: dict[str, Tensor] = {}
         """The loader's own generators after the last loop: what the next order is drawn from."""
+        self.left_workers = False
+        """Whether the last loop's loader has workers that stay, who have their seeds already."""
+        self.known = Known()
+        """The loaders that its loops have drawn from."""
         self.are_loaded = False
         """Whether these come from a saved state, and the next loop is to begin with them."""
 
@@ -58,7 +62,10 @@ class Loop:
             None if resumed is None else resumed.position,
             by=by,
             generators=self.generators if self.are_loaded and resumed is None else None,
-            listener=Listener(world, None if together is None else together.streams.follow),
+            is_reused=self.left_workers and self.are_loaded and resumed is None,
+            listener=Listener(
+                world, None if together is None else together.streams.follow, self.known
+            ),
         )
         self.are_loaded = False
         return feed
@@ -149,6 +156,7 @@ class Loop:
         if inside is run:
             self.run = run.outer
             self.generators = run.feed.generators_now()
+            self.left_workers = run.feed.leaves_workers()
             self.is_epoch_over = True
             self.was_left = not self.has_finished
 

@@ -83,7 +83,7 @@ def save(
     if state.is_in_backward(loop):
         # Before the others are asked to come: their backwards may be done, or have no such hook.
         state.require_resumable(loop)
-    if not stepper.ranks.is_alone or place.is_dir():
+    if not stepper.ranks.is_alone or disk.is_folder(place):
         _require_whole_shards(stepper, loop)
         require_all(stepper, loop, errands.SAVE, path, how="" if wait else "wait=False")
         desk.writing = _save_together(stepper, loop, desk, place, extra=extra, wait=wait)
@@ -174,15 +174,15 @@ def _buffers(model: nn.Module, saved: dict[str, Any]) -> dict[str, Any]:
 def is_there(stepper: Stepper, loop: Loop, path: PathLike, *, previous: bool = False) -> bool:
     """Whether there is something to go on from, damaged or not; or a whole one before it."""
     place, talk = disk.place_of(path), _talk(stepper, loop)
-    if talk.gather(place.is_dir())[0]:
+    if talk.gather(disk.is_folder(place))[0]:
         return bool(talk.gather(len(folders.finished(place)) > int(previous))[0])
     before = disk.previous_of(place)
     if previous:
         return bool(talk.gather(files.whole_head(before) is not None)[0])
-    if stepper.ranks.is_alone and before.exists() and not place.exists():
+    if stepper.ranks.is_alone and disk.exists(before) and not disk.exists(place):
         # Something of another kind with that name: nothing to go on from, nor to be overwritten.
         disk.require_ours(place)
-    return bool(talk.gather(place.exists() or before.exists())[0])
+    return bool(talk.gather(disk.exists(place) or disk.exists(before))[0])
 
 
 def load(stepper: Stepper, loop: Loop, path: PathLike, *, previous: bool) -> Loaded:
@@ -190,7 +190,7 @@ def load(stepper: Stepper, loop: Loop, path: PathLike, *, previous: bool) -> Loa
     place = disk.place_of(path)
     require_all(stepper, loop, errands.LOAD, path, how="previous=True" if previous else "")
     talk = _talk(stepper, loop)
-    if talk.gather(place.is_dir())[0]:
+    if talk.gather(disk.is_folder(place))[0]:
         found = folders.choose(place, talk, previous=previous)
         parts, updates, where = _from_folder(stepper, found, talk), found.updates, found.path
     else:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.engine import gradients as grads
 from instep.engine import rng
+from instep.engine.dealt import Known
 from instep.engine.feed import Position
 from instep.engine.tally import Tally, read
 from instep.errors import StateError, WindowError
@@ -109,6 +110,7 @@ def save(loop: Loop) -> dict[str, Any]:
         "outcomes": loop.core.scaling.outcomes(),
         "random": rng.full_state(),
         "generators": loop.generators,
+        "left_workers": loop.left_workers,
         "lanes": {
             name: {
                 "references": dict(lane.references),
@@ -211,6 +213,8 @@ def load(loop: Loop, state: dict[str, Any]) -> None:
     loop.pending = None
     place = state["place"]
     loop.generators = state.get("generators", {})
+    loop.left_workers = state.get("left_workers", False)
+    loop.known = Known()
     loop.are_loaded = place is None
     if place is not None:
         position = place["position"]
