@@ -149,3 +149,20 @@ for x in loader:
 """
     assert len(run(SETUP + source).paths) == 1
     assert len(run(SETUP + source.replace("weight.requires_grad", "args.clears")).paths) == 2
+
+
+@pytest.mark.parametrize("test", ["stage > 1", "stage != 1", "stage >= 2"])
+def test_what_every_update_goes_through_is_missed_where_there_is_one_piece(test):
+    then = "scaler.unscale_(optimizer)"
+    source = f"""
+for x in loader:
+    optimizer.zero_grad()
+    scaler.scale(model(x).sum()).backward()
+    if {test}:
+        {then}
+    scaler.step(optimizer)
+    scaler.update()
+"""
+    setup = SETUP + "scaler = torch.amp.GradScaler()\n"
+    assert len(run(setup + source).paths) == 2
+    assert len(run(setup + source.replace(then, "model.bias.grad.div_(stage)")).paths) == 1

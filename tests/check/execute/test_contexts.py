@@ -80,6 +80,21 @@ def test_inside_of_its_block_autocast_is_on():
     assert scaled(", enabled=fast", " " * 8) == {True, False}
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ('"cuda", torch.float16, False', {False}),
+        ('"cuda", torch.float16, True', {True}),
+        ('"cuda", torch.float16, fast', {True, False}),
+        ('"cuda", torch.float16', {True}),
+    ],
+)
+def test_whether_autocast_is_on_can_be_given_by_position(given, expected):
+    text = BRANCH.format("", *[" " * 8] * 4).replace('device_type="cuda"', given)
+    paths = run(text).paths
+    assert {any(e.scaled for e in p.trace if e.kind == "backward") for p in paths} == expected
+
+
 def test_a_function_without_a_block_of_its_own_may_be_called_in_one():
     text = BRANCH.format("", *["    "] * 4).replace("    with autocast", "    if True:  # ")
     kinds = [any(bool(e.scaled) for e in p.trace if e.kind == "backward") for p in run(text).paths]

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _LEAVES = (ast.Raise, ast.Return, ast.Continue, ast.Break)
 _DATA = pattern(r"loss|nan|inf|finite|norm", re.IGNORECASE)
 _EXITS = frozenset({"exit", "quit"})
+_ON_THE_WAY = frozenset({"backward", "step", "unscale_", "zero_grad"})
+"""What an update goes through, of one piece or of several: without it there is something to see."""
 
 
 def _leaves(body: Sequence[ast.stmt]) -> bool:
@@ -89,7 +91,7 @@ def _is_for_several(node: ast.If, module: Module) -> bool:
         case _:
             return False
     names = {name for statement in node.body for name in module.scan.names(statement)}
-    return not node.orelse and names.isdisjoint({"backward", "step", "zero_grad"})
+    return not node.orelse and names.isdisjoint(_ON_THE_WAY)
 
 
 def _is_turn(m: Machine, test: ast.expr, module: Module) -> bool:

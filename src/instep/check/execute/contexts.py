@@ -34,8 +34,9 @@ def plain(_m: Machine, _call: Call) -> Value:
 
 def autocast(m: Machine, call: Call) -> Value:
     """Follow `autocast(...)`: gradients are the same in it, but it can be asked for."""
-    first = call.first if isinstance(call.first, bool) else True
-    enabled = call.kwargs.get("enabled", first)
+    # The first argument of the older ones, the third of `torch.autocast`.
+    given = call.args[2:3] or [value for value in call.args[:1] if isinstance(value, bool)]
+    enabled = call.kwargs.get("enabled", given[0] if given else True)
 
     def enter() -> None:
         m.casts.append(enabled if isinstance(enabled, bool) else None)
