@@ -115,8 +115,6 @@ def bind(
         defaults = written if REST not in kwargs else {}
         for name in [name for name in every if name not in values]:
             if name in defaults:
-                if m.apart.open is not None and type(defaults[name]) is not ast.Constant:
-                    m.apart.open.is_apart = False
                 values[name] = m.ev(defaults[name], function.scope)
             else:
                 values[name] = Unknown(f"{id(function.code)}:{name}", name)

@@ -45,21 +45,16 @@ class Decisions:
         self.made: dict[str, bool] = {}
         self.worth: dict[str, None] = {}  # other branches have events as well
         self.assumed: dict[ast.AST, Assumption] = {}  # by the branch
-        self.asked: dict[str, bool] | None = None  # since when, and whether it was decided then
 
     def known(self, condition: Undecided) -> bool | None:
         """Return the truth of a condition that is decided already."""
         holds = self.made.get(condition.key)
-        if self.asked is not None:
-            self.asked.setdefault(condition.key, holds is not None)
         return None if holds is None else holds == condition.positive
 
     def decide(self, condition: Undecided, *, prefer: bool, worth: bool) -> bool:
         """Return the truth of a condition; `prefer` it the first time it is met."""
         key = condition.key
         holds = self.made.get(key)
-        if self.asked is not None:
-            self.asked.setdefault(key, holds is not None)
         if holds is None:
             holds = self.forced.get(key, prefer == condition.positive)
             self.made[key] = holds

@@ -13,9 +13,7 @@ from instep.trace import LossKept, Trace
 
 if TYPE_CHECKING:
     import ast
-    from collections.abc import Hashable
 
-    from instep.check.execute.apart import Training
     from instep.check.execute.decisions import Assumption
     from instep.check.execute.journal import Note
     from instep.check.execute.program import Module, Project
@@ -105,22 +103,17 @@ class Runner:
         for forced in base.decisions.flips()[: _flips(before - self.left)]:
             if self.left <= 0:
                 break
-            self._path(entry, forced, base.apart.kept)
+            self._path(entry, forced)
         if 2 in self.lengths.moduli and self.left > 0:
             # A window of two has but one short form: it shows at an odd length or at an even one.
             self.lengths.shift = 1
-            self._path(entry, {}, base.apart.kept)
+            self._path(entry, {})
             self.lengths.shift = 0
 
-    def _path(
-        self,
-        entry: Entry,
-        forced: dict[str, bool],
-        seen: dict[Hashable, Training] | None = None,
-    ) -> Machine | None:
+    def _path(self, entry: Entry, forced: dict[str, bool]) -> Machine | None:
         for _ in range(_MOST_RESTARTS):
             budget = min(BUDGET, max(self.left, 0))
-            m = Machine(self.project, self.lengths, forced, budget, seen)
+            m = Machine(self.project, self.lengths, forced, budget)
             try:
                 starting.execute(m, self.module, entry)
             except RestartError:

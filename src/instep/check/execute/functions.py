@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from instep.check.execute import apart, arguments, tensors
+from instep.check.execute import arguments, tensors
 from instep.check.execute.arguments import Call
 from instep.check.execute.defining import decorators
 from instep.check.execute.definitions import Class, Function, Instance, Super
@@ -70,12 +70,7 @@ def invoke(m: Machine, function: Function, call: Call) -> Value:
 
 def _hot(m: Machine, function: Function, call: Call, code: Definition) -> Value:
     """Execute a function in which events can happen."""
-    key = apart.key_of(m, function, call)
-    if key is not None and apart.is_passed_over(m, key):
-        return None
     signal, result, _ = _run(m, function, call, code)
-    if key is not None:
-        apart.end(m, result=result, is_left=signal == RAISE)
     return call.unknown(m) if signal == RAISE else result
 
 
@@ -113,8 +108,6 @@ def _run(
         signal = m.run(code.body, inner)
         result, m.returned = m.returned, None
         m.covered.add(code)
-        if m.apart.open is not None:
-            m.apart.open.covered.add(code)
     finally:
         m.gates = gates
         m.no_grad -= function.wraps_no_grad

@@ -271,7 +271,7 @@ def _through(m: Machine, node: ast.For, source: Source, scope: Scope) -> int | N
     settings = all(_is_setting(source.element(index)) for index in range(length))
     if settings and any(m.settings) and node in m.trainings:
         length = min(length, 1)
-    before, apart = len(m.notes), m.apart.count
+    before = len(m.notes)
     for index in range(length):
         assignment.assign(m, node.target, source.element(index), scope)
         m.things.append((id(node), index))
@@ -287,7 +287,7 @@ def _through(m: Machine, node: ast.For, source: Source, scope: Scope) -> int | N
             return None
         if signal in {RETURN, RAISE}:
             return signal
-    if settings and (m.apart.count > apart or any(map(_makes_optimizer, m.notes[before:]))):
+    if settings and any(_makes_optimizer(note) for note in m.notes[before:]):
         m.trainings.add(node)
     return m.run(node.orelse, scope)
 

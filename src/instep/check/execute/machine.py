@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any, Final
 
-from instep.check.execute.apart import Trainings
 from instep.check.execute.decisions import Decisions, Undecided
 from instep.check.execute.journal import Loop, Note
 from instep.check.execute.program import Scope
@@ -15,7 +14,6 @@ from instep.check.execute.values import DictValue, Gate, ListValue, Ref, Thing, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
-    from instep.check.execute.apart import Training
     from instep.check.execute.arguments import Call
     from instep.check.execute.lengths import Lengths
     from instep.check.execute.program import Module, Project
@@ -69,14 +67,11 @@ class Machine:
         lengths: Lengths,
         forced: dict[str, bool] | None = None,
         budget: int = 20_000,
-        seen: dict[Hashable, Training] | None = None,
     ) -> None:
-        """`seen` are calls that stand apart, as another path has seen them."""
         self.project = project
         self.lengths = lengths
         self.decisions = Decisions(forced or {})
         self.budget = budget
-        self.apart = Trainings(seen)
         self.problems: dict[str, tuple[ast.AST, Module]] = {}
         # What has happened.
         self.notes: list[Note] = []
@@ -179,17 +174,12 @@ class Machine:
         current: Scope | None = scope
         while current is not None:
             if name in current.names:
-                found = current.names[name]
-                if self.apart.open is not None and current.outer is None:
-                    self.apart.open.use(name, current.module, found)
-                return found
+                return current.names[name]
             current = current.outer
         builtin = BUILTINS.get(name)
         if builtin is not None:
             return builtin
         top = scope.top()
-        if self.apart.open is not None:
-            self.apart.open.is_apart = False
         implied = IMPLIED.get(name)
         # What is only handed around may be an optimizer.
         uses = scope.module.scan.uses.get(name, _ACTIONS if name == "optim" else frozenset())
@@ -238,8 +228,6 @@ class Machine:
         """Take note that events hang on a count; true if loaders must become longer for it."""
         for loop in self.loops:
             loop.moduli.add(every)
-        if self.apart.open is not None:
-            self.apart.open.moduli.add(every)
         return self.lengths.need(every)
 
     def problem(self, reason: str, call: Call) -> None:

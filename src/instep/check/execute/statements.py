@@ -227,10 +227,8 @@ def _is_distributed(node: ast.expr, scope: Scope) -> bool:
     return isinstance(func, ast.Attribute) and "dist_autograd" in scope.module.spelled(func)
 
 
-def global_(m: Machine, node: ast.Global, scope: Scope) -> int | None:
+def global_(_m: Machine, node: ast.Global, scope: Scope) -> int | None:
     """Execute a `global`."""
-    if m.apart.open is not None:
-        m.apart.open.is_apart = False
     for name in node.names:
         scope.elsewhere[name] = scope.top()
     return None

@@ -127,10 +127,6 @@ class Ref(Thing):
             found = self._members[name] = Ref(f"{self.path}.{name}")
         return found
 
-    def is_untouched(self) -> bool:
-        """Say whether nothing was assigned to it, nor to what it has."""
-        return not self.attrs and all(part.is_untouched() for part in self._members.values())
-
 
 TENSOR = Ref("torch.Tensor")
 """The type of a tensor."""
