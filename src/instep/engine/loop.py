@@ -6,8 +6,10 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from instep.engine import rng
 from instep.engine.dealt import Known, Listener, refuse_a_part
 from instep.engine.feed import Feed
+from instep.engine.seeding import Seeding
 from instep.errors import StateError, WindowError
 
 if TYPE_CHECKING:
@@ -49,6 +51,8 @@ class Loop:
         """Whether the last loop's loader has workers that stay, who have their seeds already."""
         self.known = Known()
         """The loaders that its loops have drawn from."""
+        self.seeds = Seeding()
+        """Whether its loaders are made for their epochs, each with a seed."""
         self.are_loaded = False
         """Whether these come from a saved state, and the next loop is to begin with them."""
 
@@ -57,12 +61,14 @@ class Loop:
         together = self.core.together
         world = 1 if together is None else together.ranks.world
         refuse_a_part(loader, world)
+        self.seeds.look(rng.generators_of(loader), self.generators)
+        is_next = self.are_loaded and resumed is None
         feed = Feed(
             loader,
             None if resumed is None else resumed.position,
             by=by,
-            generators=self.generators if self.are_loaded and resumed is None else None,
-            is_reused=self.left_workers and self.are_loaded and resumed is None,
+            generators=self.generators if is_next and not self.seeds.are_new else None,
+            is_reused=self.left_workers and is_next,
             listener=Listener(
                 world, None if together is None else together.streams.follow, self.known
             ),

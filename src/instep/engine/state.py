@@ -15,6 +15,7 @@ from instep.engine import gradients as grads
 from instep.engine import rng
 from instep.engine.dealt import Known
 from instep.engine.feed import Position
+from instep.engine.seeding import Seeding
 from instep.engine.tally import Tally, read
 from instep.errors import StateError, WindowError
 
@@ -111,6 +112,7 @@ def save(loop: Loop) -> dict[str, Any]:
         "random": rng.full_state(),
         "generators": loop.generators,
         "left_workers": loop.left_workers,
+        "seeded_anew": loop.seeds.are_new,
         "lanes": {
             name: {
                 "references": dict(lane.references),
@@ -214,6 +216,7 @@ def load(loop: Loop, state: dict[str, Any]) -> None:
     place = state["place"]
     loop.generators = state.get("generators", {})
     loop.left_workers = state.get("left_workers", False)
+    loop.seeds = Seeding(are_new=state.get("seeded_anew", False))
     loop.known = Known()
     loop.are_loaded = place is None
     if place is not None:

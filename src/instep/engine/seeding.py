@@ -1,0 +1,46 @@
+"""Loaders that are made for one epoch, with a seed of its own, and those that go on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Generator, Tensor
+
+_SURE = 2
+"""Loops in a row with generators that nobody has met."""
+
+
+class Seeding:
+    """Whether each loop is handed a loader with a seed of its own, made for its epoch.
+
+    `DataLoader(..., generator=torch.Generator().manual_seed(epoch))`, made anew for every epoch, is
+    to keep its seed where a run goes on; a generator that was there before goes on where it was.
+    Two loops in a row whose generators nobody has met tell one from the other: loaders that take
+    turns have been met by then.
+    """
+
+    def __init__(self, *, are_new: bool = False) -> None:
+        self.are_new = are_new
+        self._met: WeakSet[Generator] = WeakSet()
+        self._has_begun = False
+        self._strangers = 0  # loops in a row
+
+    def look(self, sources: Mapping[str, Generator], left: Mapping[str, Tensor]) -> None:
+        """Look at the generators of a loop that begins, and what the one before has left."""
+        is_first, self._has_begun = not self._has_begun, True
+        strange = [
+            name not in left or not torch.equal(source.get_state(), left[name])
+            for name, source in sources.items()
+            if source not in self._met
+        ]
+        self._met.update(sources.values())
+        if not sources or is_first:
+            return
+        self._strangers = self._strangers + 1 if any(strange) else 0
+        self.are_new = self._strangers >= _SURE or (self.are_new and bool(self._strangers))
