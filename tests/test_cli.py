@@ -583,3 +583,14 @@ def test_the_hooks_call_what_there_is():
     assert entries == ["instep check", "instep check --fix"]
     for entry in entries:
         parser.build().parse_args(entry.split()[1:])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [([], 2, "usage: instep"), (["rules"], 0, "INS101"), (["nothing"], 2, "invalid choice")],
+)
+def test_what_is_said_is_written_before_the_process_ends(arguments, code, said):
+    command = [sys.executable, "-m", "instep", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert said in done.stdout + done.stderr

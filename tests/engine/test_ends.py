@@ -245,10 +245,13 @@ def test_who_passes_over_a_batch_that_cannot_be_read_knows_of_it():
 def test_a_loop_that_is_left_is_no_end():
     model = mlp()
     stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    came = []
     for _ in range(2):
         for batch in stepper.batches(DataLoader(DATA, 2)):
+            came.append(batch.tolist())
             if 4 in batch:
                 break
+    assert came == [[0, 1], [2, 3], [4, 5]] * 2
 
 
 def test_a_run_that_goes_on_counts_what_was_done():

@@ -166,3 +166,21 @@ for x in loader:
     setup = SETUP + "scaler = torch.amp.GradScaler()\n"
     assert len(run(setup + source).paths) == 2
     assert len(run(setup + source.replace(then, "model.bias.grad.div_(stage)")).paths) == 1
+
+
+def test_a_branch_for_several_pieces_that_has_another_side_is_taken_both_ways():
+    text = (
+        SETUP
+        + """
+for x, y in loader:
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(model(x), y).backward()
+    if settings.pieces > 1:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    {}
+    optimizer.step()
+"""
+    )
+    other = "else:\n        torch.nn.utils.clip_grad_norm_(model.parameters(), 2.0)"
+    assert len(run(text.format("")).paths) == 1
+    assert len(run(text.format(other)).paths) == 2
