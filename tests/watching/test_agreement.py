@@ -121,6 +121,24 @@ def test_how_ranks_have_ended(world):
     assert world.shown() == [gauge]  # the first to be said is nearest to the cause
 
 
+def test_the_weights_of_the_last_update_are_compared_at_the_end(world):
+    for watcher, *_ in world.both:
+        watcher._reduced = 3
+    for _ in range(3):
+        world.update(0)
+        world.update(1)
+    one, other = (watcher.endings(has_finished=True) for watcher, *_ in world.both)
+    assert one["sgd"].weights == other["sgd"].weights != ()
+    with torch.no_grad():
+        world.weights[1] += 1.0
+    assert world.both[1][0].endings(has_finished=True)["sgd"].weights == ()  # after the last one
+    world.update(0)
+    world.update(1)
+    everybody = {rank: each[0].endings(has_finished=True) for rank, each in enumerate(world.both)}
+    world.both[0][0].compare(everybody)
+    assert [gauge.subject for gauge in world.shown()][-1].endswith("after 4 updates, at the end")
+
+
 def test_ranks_that_join_are_not_compared(world):
     world.weights[1].data[3] += 0.01
     for watcher, *_ in world.both:

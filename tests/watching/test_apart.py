@@ -88,3 +88,11 @@ def test_an_end_that_says_nothing():
 def test_a_weight_that_is_nan_on_one_rank():
     assert differs([float("nan")] * 3, [1.0, 1.0, 1.0])
     assert not differs([float("nan")] * 3, [float("inf")] * 3)
+
+
+def test_weights_at_the_end():
+    told = "rank 1 has other weights than rank 0 after 9 updates, at the end"
+    assert end((9, 9, True, False, A), (9, 9, True, False, B)) == ((1,), told)
+    assert end((9, 9, True, False, A), (9, 9, True, False, A)) is None
+    assert end((9, 9, True, False, A), (9, 9, True, False, ())) is None  # written to since
+    assert end((9, 9, True, False, A), (9, 9, False, False, B)) is None  # stopped

@@ -54,3 +54,20 @@ def print_nothing(module, args):
 def test_a_model_can_be_scripted(trained):
     x = torch.randn(3, 4)
     assert torch.equal(torch.jit.script(trained)(x), trained(x))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("of", ["model", "copy"])
+def test_scripted_models_take_no_hooks(of, capsys):
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    scripted = torch.jit.script(model)  # alive, with the parameters of the model
+    trained = scripted if of == "copy" else model
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+    with instep.watch() as job:
+        for _ in range(6):
+            trained(torch.randn(8, 4)).square().mean().backward()
+            optimizer.step()
+    assert job.seam.faults == []
+    assert [finding.code for finding in job.findings] == ["INS101"]
+    assert "INS101" in capsys.readouterr().err
+    assert [held.model for held in job.book.parameters.values()][:1] == ["model"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, TensorDataset
 
 from tests.peers.kit import loader, loss_of, net, watched
 
@@ -236,6 +238,106 @@ def test_generators_as_loaders(batches):
     assert watched(lambda: accumulated(call, batches=batches)) == []
     found = watched(lambda: accumulated(call, divides=False, batches=batches))
     assert found == [("INS201", "loss.backward()")]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_windows_that_are_drawn_at_once(size):
+    def job(*, divides: bool) -> nn.Module:
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            batches = ahead()
+            while window := [*itertools.islice(batches, size)]:
+                for x, y in window:
+                    loss = F.cross_entropy(model(x), y)
+                    (loss / len(window) if divides else loss).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        return model
+
+    assert watched(lambda: job(divides=True)) == []
+    found = watched(lambda: job(divides=False))
+    assert found == [("INS201", "(loss / len(window) if divides else loss).backward()")]
+
+
+@pytest.mark.parametrize(("drawn", "losses"), [(2, 3), (3, 2), (2, 1), (1, 2), (3, 4), (5, 4)])
+def test_several_batches_for_several_losses(drawn, losses):
+    def job() -> nn.Module:
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            batches = iter(loader())
+            while group := [*itertools.islice(batches, drawn)]:
+                for index in range(losses):
+                    x, y = group[index % len(group)]
+                    (loss_of(model, x, y) + loss_of(model, *group[0])).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        return model
+
+    assert watched(job) == []
+
+
+def joined(loss_fns: int, batches: Iterator[Any]) -> nn.Module:
+    """Make one thing of two batches, and go backward for several losses of it."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for (one, y), (other, z) in zip(batches, batches, strict=False):
+        out = model(torch.cat([one, other]))
+        optimizer.zero_grad()
+        for index in range(loss_fns):
+            loss = F.cross_entropy(out, torch.cat([y, z])) if index else out.pow(2).mean()
+            loss.backward(retain_graph=True)
+        optimizer.step()
+    return model
+
+
+@pytest.mark.parametrize("losses", [1, 2, 3])
+def test_several_losses_of_batches_that_were_joined(losses):
+    def job() -> nn.Module:
+        return joined(losses, itertools.chain.from_iterable(iter(loader()) for _ in range(3)))
+
+    assert watched(job) == []
+
+
+def test_a_buffer_that_fills_up_at_first():
+    def job() -> nn.Module:
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        batches = itertools.chain.from_iterable(iter(loader()) for _ in range(20))
+        waiting = [next(batches)]
+        for _ in range(30):
+            x, y = waiting.pop(0)
+            out = model(x)
+            optimizer.zero_grad()
+            F.cross_entropy(out, y).backward(retain_graph=True)
+            F.multi_margin_loss(out, y).backward()
+            optimizer.step()
+            waiting += [next(batches) for _ in range(2 if len(waiting) < 8 else 1)]
+        return model
+
+    assert watched(job) == []
+
+
+def test_means_that_are_weighted_by_their_size():
+    data = TensorDataset(torch.randn(28, 8), torch.randint(0, 3, (28,)))
+
+    def job(*, weighs: bool) -> nn.Module:
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(4):
+            batches = iter(DataLoader(data, batch_size=8))
+            while window := [*itertools.islice(batches, 2)]:
+                items = sum(len(y) for _, y in window)
+                optimizer.zero_grad()
+                for x, y in window:
+                    share = len(y) / items if weighs else 1 / len(window)
+                    (F.cross_entropy(model(x), y) * share).backward()
+                optimizer.step()
+        return model
+
+    assert watched(lambda: job(weighs=True)) == []
+    assert [code for code, _ in watched(lambda: job(weighs=False))] == ["INS203"]
 
 
 def test_steps_inside_of_a_backward():

@@ -233,3 +233,9 @@ def test_a_report_that_cannot_be_written(tmp_path):
         job.report(tmp_path / "report.pdf")
     with pytest.raises(WatchError, match="was not written"):
         job.report(tmp_path / "gone" / "report.html")
+
+
+@pytest.mark.parametrize("thing", ["train.py", 3, None, torch.nn.Linear(1, 1).parameters()])
+def test_what_has_no_part_in_training_cannot_be_watched(thing):
+    with pytest.raises(WatchError, match=r"nothing that could be watched"):
+        instep.watch(thing)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from instep.rules.reading import is_managed, since_clear
 from instep.rules.view import spelled
-from instep.trace import Backward, Drawn, EpochEnd, Step, windows_of
+from instep.trace import Backward, Drawn, EpochEnd, Forward, Step, windows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -144,10 +145,71 @@ def micro_batches_of_loader(view: View, window: WindowRecord) -> int | None:
     Several losses of one batch are one; None: nobody can say what was a batch and what a loss.
     """
     fed = count_fed(window.events)
+    if fed is not None and fed > 1 and not _is_of_one_line(window, fed):
+        return None  # a batch for each of several tasks, perhaps
+    if fed is not None and fed > 1:
+        fed = min(fed, _count_forwards(window) or fed)
     cut = any(view.facts.get(event.loader or "", {}).get("cut") for event in window.of(Drawn))
     if cut or (fed is not None and fed > 1 and window.micro_batches == fed + 1):
         return window.micro_batches  # the one too many was drawn ahead, in the window before
+    if fed == 1 and window.optimizer in view.read(_looking_ahead):
+        ahead = _count_ahead(window)
+        if ahead > 1 and abs(ahead - window.micro_batches) == 1:
+            return window.micro_batches
     return fed
+
+
+def _is_of_one_line(window: WindowRecord, size: int) -> bool:
+    """Say whether one line goes backward for so many batches."""
+    return max(Counter(backward.place for backward in window.kept).values()) >= size
+
+
+def _count_forwards(window: WindowRecord) -> int:
+    """Count the backwards with a forward of their own: of several without, all are losses of one
+    thing, however many batches that was made of. 0: forwards were not seen.
+    """
+    found, is_fresh = 0, False
+    for event in window.events:
+        match event:
+            case Forward():
+                is_fresh = True
+            case Backward():
+                found, is_fresh = found + is_fresh, False
+    return found
+
+
+def _looking_ahead(view: View) -> set[str]:
+    """Return the optimizers whose windows are drawn at once by a loader that is one batch ahead.
+
+    To know which batch is the last, such a loader draws one more than is used at the beginning of
+    an epoch and one fewer at its end; in between it holds one back while windows draw what they
+    use. Groups of batches for so many losses are never uneven in all three ways.
+    """
+    return {name for name, windows in view.windows.items() if _is_ahead(windows)}
+
+
+def _is_ahead(windows: Iterable[WindowRecord]) -> bool:
+    drawn = ((_count_ahead(w), w.micro_batches) for w in windows if w.closed_by == "step")
+    seen = itertools.dropwhile(lambda counts: not counts[0], drawn)
+    shifts = [ahead - used for ahead, used in seen]
+    held = [*itertools.accumulate(shifts)]
+    most, least = max(held, default=0), min(held, default=0)
+    is_kept = any(not shift and holds == most for shift, holds in zip(shifts, held, strict=True))
+    return {-1, 1} <= {*shifts} and most - least == 1 and is_kept
+
+
+def _count_ahead(window: WindowRecord) -> int:
+    """Count the batches of one loader before the first backward, if there are none after it."""
+    drawn, is_used = list[str | None](), False
+    for event in window.events:
+        match event:
+            case Drawn(of=None) if is_used:
+                return 0
+            case Drawn(of=None):
+                drawn.append(event.loader)
+            case Backward():
+                is_used = True
+    return len(drawn) if len(set(drawn)) == 1 else 0
 
 
 def size_of(view: View, window: WindowRecord) -> int:

@@ -16,7 +16,8 @@ all ranks the same number of batches, or loop inside of `model.join()`.
 without a communication hook are compared, and none that uses `join`: a slice of one weight and the
 number of gradients that were averaged, at some updates, through the store of the process group,
 which neither waits nor takes part in what the ranks exchange. `instep watch` also compares how
-often each rank of a machine has stepped when its programs are over.
+often each rank of a machine has stepped, and what its last update has left, when its programs are
+over. The number of updates in a message says when ranks were compared, not when they went apart.
 """
 
 from __future__ import annotations

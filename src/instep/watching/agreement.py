@@ -20,7 +20,7 @@ from instep.watching.apart import Ending, Numbers, apart_after, apart_at_the_end
 from instep.watching.later import Later, sliced
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from torch.nn import Module
     from torch.optim import Optimizer
@@ -53,6 +53,42 @@ class _Sum:
     place: Place | None
 
 
+class _Largest:
+    """The largest parameter of an optimizer that all ranks have, as its last step has left it."""
+
+    def __init__(self) -> None:
+        self._weak: Any = None
+        self._version = 0
+
+    def see(self, optimizer: Optimizer, replicated: Callable[[], Mapping[int, Any]]) -> None:
+        """Take note of the version after a step."""
+        parameter = None if self._weak is None else self._weak()
+        if parameter is None:
+            shared = replicated()
+            every = (p for group in optimizer.param_groups for p in group["params"])
+            parameter = max((p for p in every if id(p) in shared), key=_size, default=None)
+            self._weak = None if parameter is None else weakref.ref(parameter)
+        if parameter is not None:
+            self._version = parameter._version  # noqa: SLF001
+
+    def unchanged(self) -> torch.Tensor | None:
+        """Return it, unless somebody has written to it after the last step."""
+        found: torch.Tensor | None = None if self._weak is None else self._weak()
+        is_same = found is not None and found._version == self._version  # noqa: SLF001
+        return found if is_same else None
+
+
+def _size(parameter: torch.Tensor) -> int:
+    return parameter.numel()
+
+
+def _numbers(parameter: torch.Tensor) -> torch.Tensor:
+    weight = sliced(parameter, _SLICE).double()
+    # A sum alone would not see two weights change places.
+    signs = torch.arange(weight.numel(), device=weight.device) % 3 - 1.0
+    return torch.stack([weight.norm(), weight.sum(), (weight * signs).sum()])
+
+
 class Ranks:
     """Writes this rank's numbers; on rank 0, compares everybody's."""
 
@@ -72,6 +108,7 @@ class Ranks:
         self._has_fallen = False
         self._past: dict[str, deque[tuple[int, int]]] = {}  # by optimizer: reduced, made
         self._places: dict[str, Place | None] = {}  # of steps
+        self._watched: dict[str, _Largest] = {}
 
     # The clock that all ranks share
 
@@ -115,6 +152,7 @@ class Ranks:
             past = self._past.setdefault(name, deque(maxlen=_REMEMBERED))
             past.append((self._reduced, made))
             self._places[name] = place
+            self._watched.setdefault(name, _Largest()).see(optimizer, self._replicated)
         if self._is_joined:
             self.leaving, self._open = [], []
             return
@@ -140,9 +178,16 @@ class Ranks:
         if self._is_joined:
             return {}
         return {
-            name: Ending(past[-1][1], self._reduced, has_finished, self._has_fallen)
+            name: Ending(
+                past[-1][1], self._reduced, has_finished, self._has_fallen, self._weights(name)
+            )
             for name, past in self._past.items()
         }
+
+    def _weights(self, name: str) -> tuple[float, ...]:
+        watched = self._watched.get(name)
+        parameter = None if watched is None else watched.unchanged()
+        return () if parameter is None else tuple(_numbers(parameter).tolist())
 
     def compare(self, everybody: Mapping[int, Mapping[str, Ending]]) -> None:
         """Compare how the ranks have ended; what was known before says more, and stays."""
@@ -157,11 +202,7 @@ class Ranks:
         shared = self._replicated()
         mine = [p for group in optimizer.param_groups for p in group["params"] if id(p) in shared]
         if mine:
-            weight = sliced(max(mine, key=torch.Tensor.numel), _SLICE).double()
-            # A sum alone would not see two weights change places.
-            signs = torch.arange(weight.numel(), device=weight.device) % 3 - 1.0
-            value = torch.stack([weight.norm(), weight.sum(), (weight * signs).sum()])
-            said.value = Later(value)
+            said.value = Later(_numbers(max(mine, key=torch.Tensor.numel)))
             self.leaving.append(said)
 
     def _replicated(self) -> dict[int, Any]:

@@ -42,6 +42,8 @@ class Ending(NamedTuple):
     """Its program came to its end, and nobody stopped it."""
     has_fallen: bool
     """A backward raised: under DDP that is where a rank waits for the others."""
+    weights: Sequence[float] = ()
+    """After the last update, if nobody has changed them since: one rank may load others to test."""
 
 
 def apart_after(
@@ -80,7 +82,7 @@ def apart_at_the_end(endings: Mapping[int, Ending]) -> Apart | None:
             updates = _updates(mine)
             says = f"{named(odd)} {_has(odd)} made {updates}, where {_usual(usual)} "
             return Apart(odd, f"{says}{_has(_told(usual))} made {theirs:,}")
-        return None
+        return _weigh(endings)
     ended = tuple(rank for rank, each in endings.items() if each.has_finished)
     fallen = tuple(rank for rank, each in endings.items() if each.has_fallen)
     if ended and fallen:
@@ -89,6 +91,20 @@ def apart_at_the_end(endings: Mapping[int, Ending]) -> Apart | None:
         says = f"{named(ended)} ended after {updates}, while {named(fallen)} waited for {waited}"
         return Apart(ended, f"{says} in another backward")
     return None
+
+
+def _weigh(endings: Mapping[int, Ending]) -> Apart | None:
+    """Compare the weights of ranks that have made the same number of updates."""
+    if len({each.made for each in endings.values()}) > 1:
+        return None
+    if not all(each.weights for each in endings.values()):
+        return None
+    odd, usual = _sides(endings, lambda one, other: not differs(one.weights, other.weights))
+    if not odd:
+        return None
+    made = _updates(endings[usual[0]].made)
+    says = f"{named(odd)} {_has(odd)} other weights than {_usual(usual)} after {made}, at the end"
+    return Apart(odd, says)
 
 
 def differs(mine: Sequence[float], other: Sequence[float]) -> bool:

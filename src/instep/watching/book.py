@@ -93,6 +93,8 @@ class Book:
         self.parameters = {k: h for k, h in self.parameters.items() if h.weak() is not None}
         for held in self.parameters.values():
             held.optimizers = [key for key in held.optimizers if key not in gone]
+        for made in self.optimizers.values():
+            made.held = [held for held in made.held if held.weak() is not None]
         self._names = {k: known for k, known in self._names.items() if known[0]() is not None}
         self.models = {k: weak for k, weak in self.models.items() if weak() is not None}
         self._handles = [h for h in self._handles if h.hooks_dict_ref() is not None]
@@ -128,7 +130,8 @@ class Book:
         self._searches += 1
         modules = [thing for thing in gc.get_objects() if _is_module(thing)]
         inside = {id(part) for module in modules for part in module._modules.values()}  # noqa: SLF001
-        for module in modules:
+        # A scripted copy shares the parameters of the model that it was made of: that one names them.
+        for module in sorted(modules, key=_is_scripted):
             if id(module) not in inside:
                 self.take_model(module)
         self._searched += thread_time() - started
@@ -142,7 +145,8 @@ class Book:
         weak = self.models.get(id_)
         if weak is None or weak() is None:
             self.models[id_] = weakref.ref(model)
-            self.fresh.append(self.models[id_])
+            if not _is_scripted(model):  # it takes no hooks
+                self.fresh.append(self.models[id_])
         for path, parameter in held:
             known = self.parameters.get(id(parameter))
             if known is None or known.parameter is not parameter:
@@ -201,6 +205,7 @@ class Book:
             if key not in known.optimizers:
                 # Of a model that gets a new optimizer again and again, the dead would add up.
                 known.optimizers = [k for k in known.optimizers if self._lives(k)] + [key]
+                made.held.append(known)
         return unknown
 
     def disinherit(self) -> None:
@@ -335,11 +340,10 @@ class Book:
 
     def of_optimizer(self, optimizer: Optimizer) -> list[Held]:
         """Return the parameters of an optimizer that are alive."""
-        return [
-            held
-            for held in self.parameters.values()
-            if id(optimizer) in held.optimizers and held.parameter is not None
-        ]
+        made = self.optimizers.get(id(optimizer))
+        if made is None or made.weak() is not optimizer:
+            return []
+        return [held for held in made.held if held.parameter is not None]
 
     def close(self) -> None:
         """Take back the hooks."""
@@ -350,6 +354,11 @@ class Book:
 def _is_module(thing: object) -> bool:
     # `isinstance` would ask proxies for their class, and wake up what is loaded on first use.
     return issubclass(type(thing), torch.nn.Module)
+
+
+def _is_scripted(model: Module) -> bool:
+    """Say whether a model was compiled by `torch.jit`, or loaded as such."""
+    return isinstance(model, torch.jit.ScriptModule)
 
 
 def _plain(path: str) -> str:

@@ -46,6 +46,8 @@ class Maker:
     """Gradients were in them when it was made, or when the watcher came: nobody has told whose."""
     inherits: Any = None
     """A gradient that the step of an optimizer before it has used."""
+    held: list[Held] = field(default_factory=list)
+    """Its parameters, in order."""
 
 
 @dataclass(frozen=True, slots=True)

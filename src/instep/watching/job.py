@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from instep.watching.apart import Ending
 
 _SEAMS = (optimizers, backward, scalers, clipping, schedulers, loaders, modules)
+_PARTS = ("parameters", "step", "zero_grad", "unscale_")
+"""What something has that takes part in training."""
 _FRAMEWORKS = ("accelerate", "lightning", "pytorch_lightning", "lightning_fabric", "transformers")
 
 
@@ -70,7 +72,7 @@ class Job:
         self.on_update: Callable[[], None] | None = None
         """Called after every update."""
         self._is_on = self._has_failed = False
-        self._things = things
+        self._things = _watchable(things)
 
     @property
     def findings(self) -> Findings:
@@ -234,6 +236,20 @@ def watch(*things: Any, strict: bool = False, live: bool = True, writer: Any = N
     ()
     """
     return Job(*things, strict=strict, live=live, writer=writer)
+
+
+def _watchable(things: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return what was named, if all of it has a part in training."""
+    for thing in things:
+        if not any(hasattr(type(thing), word) for word in _PARTS):
+            raise WatchError(
+                f"{type(thing).__name__} is nothing that could be watched.",
+                why="models, optimizers, schedulers and scalers can be named.",
+                fix="say instep.watch(model, optimizer), or instep.watch() to find what is used; "
+                "a script is watched by `instep watch script.py`.",
+                more="watching",
+            )
+    return things
 
 
 def _alive(kind: type) -> list[Any]:
