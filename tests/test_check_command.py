@@ -306,6 +306,7 @@ def test_right_projects_are_silent(project, typed, name, jobs):
 WRONG = {
     "ins101_nobody_clears": ("engine/base.py", 17, 17, "INS101"),
     "ins303_helper_clips_too_early": ("amp_tools.py", 9, 5, "INS303"),
+    "ins604_model_in_another_file": ("train.py", 6, 5, "INS604"),
 }
 
 

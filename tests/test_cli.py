@@ -305,6 +305,7 @@ def test_where_the_cache_is(tree, typed, monkeypatch):
     [
         (["--selct", "x"], "unrecognized arguments: --selct. Did you mean --select?"),
         (["--fi"], "unrecognized arguments: --fi. Did you mean --fix?"),
+        (["--strict"], "unrecognized arguments: --strict. It is an option of `instep watch`."),
         (["-x"], "unrecognized arguments: -x."),
         (["--color", "red"], "invalid choice: 'red'"),
         (["--output-format", "xml"], "invalid choice: 'xml'"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from instep.check.fixing import fix_unit
 from instep.check.judge import judge
 from instep.check.sources import units_from_bytes
@@ -436,14 +438,17 @@ for epoch in range(9):
 
 def test_a_sketch_in_a_text_leaves_out_a_lot():
     loop = "for data in loader:\n    loss = {}\n    loss.backward()\n    optimizer.step()\n"
+    made = "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
 
-    def severities(loss, name="page.md"):
-        text = f"```python\n{loop.format(loss)}```\n" if name.endswith("md") else loop.format(loss)
+    def severities(loss, name="page.md", before=""):
+        text = before + loop.format(loss)
+        text = f"```python\n{text}```\n" if name.endswith("md") else text
         [unit] = units_from_bytes(text.encode(), name)
         return [finding.severity.name.lower() for finding in judge(unit).findings]
 
     assert severities("forward()") == ["warning"]
-    assert severities("F.mse_loss(model(data), data)") == ["error"]
+    assert severities("F.mse_loss(model(data), data)") == ["warning"]
+    assert severities("F.mse_loss(model(data), data)", before=made) == ["error"]
     assert severities("forward()", "train.py") == ["error"]
 
 
@@ -1345,3 +1350,93 @@ for i, (x, y) in enumerate(loader):
     assert severity == "WARNING"
     assert "AdamW evens out" in message
     assert "the gradient" in told("Unheard", "pass")[1]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ('args = parser.parse_args()\nparser.add_argument("--accum", default=1)\n', "info"),
+        ('args = parser.parse_args()\nparser.add_argument("--accum", default=4)\n', "warning"),
+        ("args = load()\n", "warning"),
+    ],
+)
+def test_windows_of_one_batch_unless_somebody_asks_for_more(given, told):
+    loop = """\
+for epoch in range(2):
+    for i, (x, y) in enumerate(loader):
+        (F.mse_loss(model(x), y){}).backward()
+        if ({}) % args.accum == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+    def found(division, count):
+        text = MADE + given + loop.format(division, count)
+        return {f.code: f.severity.name.lower() for f in judge(unit_of(text)).findings}
+
+    assert found(" / args.accum", "i + 1") == {"INS202": told}
+    assert found(" / args.accum", "i")["INS204"] == told
+    assert found("", "i + 1")["INS201"] == told
+
+
+def test_a_clip_between_two_steps_is_felt_by_the_second():
+    text = (
+        MADE
+        + """\
+for x, y in loader:
+    optimizer.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    {}
+"""
+    )
+    assert codes(text.format("optimizer.step()")) == {"INS104"}
+    assert codes(text.format("pass")) == {"INS302"}
+
+
+def test_the_parts_of_a_model_are_not_made_when_they_are_called():
+    text = """\
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.P = {}
+
+    def forward(self, x):
+        return self.P(x)
+
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(2):
+    for x, y in loader:
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+    model.eval()
+    validate(model)
+"""
+    assert codes(text.format("nn.Linear(2, 2)")) == set()
+    assert codes(text.format("nn.Dropout(0.5)")) == {"INS604"}
+
+
+def test_one_more_update_may_be_more_than_a_schedule_allows():
+    text = (
+        MADE
+        + """\
+schedule = {}
+for epoch in range(2):
+    for i, (x, y) in enumerate(loader):
+        (F.mse_loss(model(x), y) / 4).backward()
+        if (i + 1) % 4 == 0:
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+"""
+    )
+    cycle = "torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=2 * len(loader) // 4)"
+    gentle = "torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)"
+    assert mended(text.format(cycle)) == text.format(cycle)
+    assert mended(text.format(gentle)) != text.format(gentle)

@@ -39,6 +39,7 @@ def applied(text, *findings, checked=None):
         "# noqa: E501, INS101",
         "# noqa: E501 INS101 because",
         "# noqa: because",
+        "# noqa: E501 # noqa",
         "# type: ignore # noqa: INS101",
         "# pylint: disable=x # instep: ignore[INS101] on purpose",
     ],

@@ -90,6 +90,15 @@ SCENES = {
     ),
     "not_ins101_comprehension_over_optimizers": scenes(build=lambda: lambda width: Net()),
     "not_ins101_groups_set_to_none": scenes("train(policy, loader)"),
+    "not_ins201_negative_sum": scenes(
+        world=lambda: None,
+        policy=Net,
+        play=lambda: lambda _, policy: ([*policy(torch.randn(3, WIDTH)).mean(1)], torch.ones(3)),
+    ),
+    "not_ins502_one_method_at_a_time": scenes('Training(net, "twins").run(loader)'),
+    "not_ins104_written_into_a_part": scenes(
+        "improve([(torch.randn(3, 6), torch.randn(3, 4)) for _ in range(4)])"
+    ),
     "not_ins101_module_of_a_base_class": scenes("Ranker(model).train(loader)"),
     "not_ins101_split_over_methods": scenes("Regression(net).fit(loader)"),
     "not_ins101_style_transfer_closure": scenes(

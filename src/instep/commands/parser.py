@@ -216,16 +216,22 @@ def _nearest(message: str) -> str:
     word = rest.split()[0].partition("=")[0] if found and rest.split() else ""
     if not word.startswith("--"):
         return ""
+    known = _known(build())
+    if word in known:
+        return f" It is an option of `instep {known[word]}`."
     import difflib  # noqa: PLC0415  # only for those who mistype
 
-    near = difflib.get_close_matches(word, _known(build()), n=1)
+    near = difflib.get_close_matches(word, known, n=1)
     return f" Did you mean {near[0]}?" if near else ""
 
 
-def _known(parser: argparse.ArgumentParser) -> list[str]:
-    names = []
+def _known(parser: argparse.ArgumentParser, command: str = "") -> dict[str, str]:
+    """Return all options, with the first command that has them."""
+    found: dict[str, str] = {}
     for action in parser._actions:  # noqa: SLF001  # argparse has no other way to ask
-        names += [name for name in action.option_strings if name.startswith("--")]
+        names = [name for name in action.option_strings if name.startswith("--")]
+        found = dict.fromkeys(names, command) | found
         if isinstance(action.choices, dict):
-            names += [name for inner in action.choices.values() for name in _known(inner)]
-    return names
+            for name, inner in action.choices.items():
+                found = _known(inner, name) | found
+    return found

@@ -109,7 +109,8 @@ def _sort(
         backward = _first(after, Backward) or _first(last.events if last else (), Backward)
         certain = clip.optimizers is not None and all(map(is_known, before))
         due = step is not None or _first(after, Backward) is not None
-        if certain and due and _first(before, Backward) is None:
+        again = not window.backwards and window.steps and _first(before, Zero) is None
+        if certain and due and not again and _first(before, Backward) is None:
             clear = _first(before, Zero)
             idle.append(_Idle(clip, window.optimizer, step, clear, backward))
         else:

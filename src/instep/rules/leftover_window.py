@@ -19,7 +19,8 @@ really has:
 A counter that runs on over epochs, so that a window may span two of them, is right as well.
 
 **When it is fine.** If the loader's length is a multiple of the window, for example because the
-data set was cut to fit, nothing is left over.
+data set was cut to fit, nothing is left over. Nor is anything while the window is one batch: where
+its size is an option that is 1 unless somebody gives it, this is a note.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from instep.rules.accumulation import (
     updates,
     used_by_others,
 )
-from instep.rules.finding import Severity
+from instep.rules.finding import Fix, Severity
 from instep.rules.mending import evidence, statements
 from instep.rules.reading import distinct
 from instep.rules.shares import divides_as_well
@@ -55,7 +56,7 @@ from instep.trace.plain import dataclass
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from instep.rules.finding import Finding, Fix
+    from instep.rules.finding import Finding
     from instep.rules.source import Source
     from instep.rules.view import View
     from instep.trace import Event, WindowRecord
@@ -64,7 +65,7 @@ CODE = "INS202"
 NAME = "leftover-window"
 SUMMARY = "The last micro-batches of an epoch are not in a window of their own."
 SEVERITY = Severity.ERROR
-MILDEST = Severity.WARNING
+MILDEST = Severity.INFO
 NEEDS = (Backward, Step)
 
 BAD = """\
@@ -248,13 +249,19 @@ def _report(
         sys.modules[__name__],
         gated.gate,
         f"{given}{what}.",
-        severity=Severity.ERROR if is_sure else Severity.WARNING,
+        severity=_severity(gated.gate, is_sure=is_sure),
         related=[
             (window.backwards[0], "the last micro-batches are backpropagated here"),
             (clear, "cleared here"),
         ],
         evidence=[*window.backwards, *(zero for w in gated.windows for zero in w.of(Zero))],
     )
+
+
+def _severity(gate: Step, *, is_sure: bool) -> Severity:
+    if is_sure:
+        return Severity.ERROR
+    return Severity.INFO if gate.every_is_one else Severity.WARNING
 
 
 def _short(gated: _Gated) -> Iterator[Finding | None]:
@@ -279,7 +286,7 @@ def _short(gated: _Gated) -> Iterator[Finding | None]:
                 f"the last window of an epoch is divided like a full one: with {counted(size)} "
                 f"instead of {gated.every}, its update of {quoted([gated.optimizer])} is "
                 f"{size}/{gated.every} of their mean.",
-                severity=Severity.WARNING,
+                severity=_severity(gated.gate, is_sure=False),
                 related=[(step, "stepped here")],
                 evidence=[*window.kept[1:], gated.gate, step],
                 advice=_SHORT,
@@ -297,8 +304,12 @@ def _is_last(gated: _Gated, window: WindowRecord) -> bool:
 
 def mend(finding: Finding, source: Source) -> Iterator[Fix]:
     """Step after the last batch as well, and divide the short window by its own size."""
+    # One more update in every epoch is one more than a schedule may have been made for, and
+    # OneCycleLR refuses that.
+    is_safe = "OneCycleLR" not in source.text
     for step in statements(source, evidence(finding, Step)):
-        yield from close_last_window(source, step)
+        for fix in close_last_window(source, step):
+            yield Fix(fix.title, fix.edits, is_safe=is_safe and fix.is_safe)
 
 
 is_mended = divides_as_well

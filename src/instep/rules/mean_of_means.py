@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from instep.rules.finding import Finding
     from instep.rules.view import View
-    from instep.trace import WindowRecord
+    from instep.trace import Place, WindowRecord
 
 CODE = "INS203"
 NAME = "mean-of-means"
@@ -93,6 +93,23 @@ def _number(view: View, ragged: list[Backward]) -> str:
     return ""
 
 
+def _weighted(view: View) -> set[Place | None]:
+    """Return where losses go backward that have other factors within one update."""
+    found: set[Place | None] = set()
+    for windows in view.windows.values():
+        for window in windows:
+            kept: dict[Place | None, set[float | None]] = {}
+            for backward in window.kept:
+                kept.setdefault(backward.place, set()).add(backward.factor)
+            found.update(place for place, factors in kept.items() if _differ(factors))
+    return found
+
+
+def _differ(factors: set[float | None]) -> bool:
+    known = [factor for factor in factors if factor is not None]
+    return bool(known) and not is_close(min(known), max(known))
+
+
 def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
     ragged = [
         backward
@@ -100,6 +117,8 @@ def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
         if fact(view, backward, "ragged") and not is_sum(view, backward)
     ]
     size = size_of(view, window)
+    if any(backward.place in view.read(_weighted) for backward in ragged):
+        return None  # where micro-batches differ, so do their weights
     if size < 2 or len(ragged) < 2 or not is_close(window.factor_sum, len(window.kept) / size):
         return None
     if not all(is_close(backward.factor, ragged[0].factor or 0.0) for backward in ragged):

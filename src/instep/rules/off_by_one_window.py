@@ -10,7 +10,8 @@ five. Each of these updates has the wrong length, and windows no longer end wher
 `if (i + 1) % 4 == 0` where `i` starts at 0, `if count >= 4` where `count` was just raised.
 
 **When it is fine.** A gate that is not about accumulation, such as one update of the actor for
-every two of the critic, has its backward behind the gate as well, and is not reported.
+every two of the critic, has its backward behind the gate as well, and is not reported. Where the
+gate's number is an option that is 1 unless somebody gives it, this is a note.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ CODE = "INS204"
 NAME = "off-by-one-window"
 SUMMARY = "The gate counts from the wrong end: windows hold one micro-batch too many or too few."
 SEVERITY = Severity.ERROR
-MILDEST = Severity.WARNING
+MILDEST = Severity.INFO
 NEEDS = (Backward, Step)
 
 BAD = """\
@@ -119,10 +120,16 @@ def _judge(
         step,
         f"{prefix}{_message([size for size, *_ in seen], off, step.every or 0)}"
         f"{_effect([size for size, *_ in seen], window, step)}.",
-        severity=Severity.ERROR if step.every_is_literal else Severity.WARNING,
+        severity=_severity(step),
         related=[(window.kept[0], "the backward of the window")],
         evidence=[*window.kept, *(zero for w in windows for zero in w.of(Zero))],
     )
+
+
+def _severity(step: Step) -> Severity:
+    if step.every_is_literal:
+        return Severity.ERROR
+    return Severity.INFO if step.every_is_one else Severity.WARNING
 
 
 def _crosses(window: WindowRecord, loaders: frozenset[str | None]) -> bool:

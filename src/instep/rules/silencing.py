@@ -26,7 +26,8 @@ _DIRECTIVE = (
     r"|(?P<word>[\w-]+))"
     r"|#\s*(?P<noqa>noqa)\b(?:\s*:\s*(?P<codes>[A-Z]+[0-9]+(?:[\s,]+[A-Z]+[0-9]+)*))?"
 )
-_LIKELY = pattern(r"#\s*(?:instep:|noqa)", re.IGNORECASE)
+_LIKELY = pattern(r"#\s*(?:instep:|noqa\b(?:(?!\s*:\s*[A-Z]+[0-9])|[^\n]*\bINS))", re.IGNORECASE)
+"""Not what names rules of other tools alone: such comments are common, and reading them is slow."""
 
 
 @dataclass(frozen=True, slots=True)

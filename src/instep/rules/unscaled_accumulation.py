@@ -13,7 +13,8 @@ divide a sum of losses by the number of items in the whole window instead.
 
 **When it is fine.** If the loss is a sum and not a mean, also one that a loop adds up item by item,
 if the gradients are divided before the step, or if the sum is what you want and the learning rate
-was chosen for it.
+was chosen for it. Where the window's size is an option that is 1 unless somebody gives it, this is
+a note.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
     noun = "micro-batch" if step.every or not pieces(window) else "piece"
     backward = window.kept[0]
     given = "" if step.every_is_literal else f"with {counted(size, noun)} in a window, "
-    if severity is Severity.INFO:
+    if severity is Severity.INFO and not step.every_is_one:
         given = (
             f"if the {size} backwards of this update are for {size} micro-batches, and not for "
             "several tasks, "
@@ -170,6 +171,8 @@ def _size(view: View, window: WindowRecord, step: Step) -> tuple[int, Severity] 
         size = step.every if step.every in found else max(found, default=0)
         # Where nobody has written it down, it may well be 1.
         severity = Severity.ERROR if step.every_is_literal else Severity.WARNING
+        if step.every_is_one:
+            severity = Severity.INFO
         return (size, severity) if size > 1 else None
     drawn = pieces(window)
     if len(drawn) > 1 and all(are_pieces(view, piece) for piece in drawn):

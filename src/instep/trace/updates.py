@@ -104,6 +104,7 @@ class Step(OnOptimizer):
     closure: bool = False
     every: int | None = None  # micro-batches that its gate asks for; None: no gate, or unknown
     every_is_literal: bool = False  # the gate's number is written in the source
+    every_is_one: bool = False  # it is 1 there, unless somebody asks for more
     finite: bool | None = None  # all gradients were finite
     grad_norm: float | None = None  # of the gradients as used, after clipping
     lr: float | None = None  # of the first parameter group

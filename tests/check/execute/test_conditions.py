@@ -1,3 +1,5 @@
+import pytest
+
 from tests.check.execute.run import SETUP, executed, once, run
 
 GATED = """
@@ -49,5 +51,40 @@ def test_only_the_last_of_several_conditions_goes_either_way():
 def test_a_path_for_each_decision_that_matters():
     source = SETUP + "loss = model(x).sum()\nif flag:\n    loss.backward()\noptimizer.step()"
     paths = run(source).paths
-    assert [len(path.forced) for path in paths] == [0, 1]
+    assert [path.forced is not None for path in paths] == [False, True]
     assert [sum(e.kind == "backward" for e in path.trace) for path in paths] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ('kind == "a"', 'kind == "b"'),
+        ('kind == "a"', '"b" == kind'),
+        ("rank == 0", "rank == -1"),
+        ('kind == "a"', 'kind in ("b", "c")'),
+        ('kind in ["a"]', 'kind in ["b", "c"]'),
+        ('kind == "a"', "not kind"),
+        ('kind != "a"', 'kind == "a"'),
+    ],
+)
+def test_two_things_that_exclude_each_other_are_not_both_true(one, two):
+    _, scope = executed(f"v = w = 0\nif {one}:\n    v = 1\nif {two}:\n    w = 1")
+    assert (scope.names["v"], scope.names["w"]) == (1, 0)
+
+
+def test_what_is_one_of_two_is_not_ruled_out():
+    _, scope = executed('v = 0\nif kind in ("a", "b"):\n    if kind == "b":\n        v = 1')
+    assert scope.names["v"] == 1
+
+
+def test_every_side_of_a_choice_has_its_path():
+    source = (
+        SETUP
+        + "loss = model(x).sum()\n"
+        + "".join(
+            f"if kind == '{kind}':\n    loss.backward()\n    optimizer.{does}()\n"
+            for kind, does in [("a", "step"), ("b", "zero_grad")]
+        )
+    )
+    paths = [{e.kind for e in path.trace} & {"step", "zero"} for path in run(source).paths]
+    assert paths == [{"step"}, {"zero"}, {"zero"}]

@@ -27,6 +27,8 @@ def test_batch_normalisation_in_the_class_or_beside_it():
 def test_parameters_in_the_class():
     assert value(CLASS.format(part="torch.nn.Linear(1, 1)")).trainable
     assert value(CLASS.format(part="torch.nn.ReLU()")).trainable is None
+    named = CLASS.format(part="torch.nn.ReLU()").replace("Net", "TransformerLoss")
+    assert value(named).trainable is None
 
 
 def test_models_that_do_the_same_in_both_modes():

@@ -166,6 +166,8 @@ def _bind_item(m: Machine, target: ast.Subscript, value: Value, scope: Scope) ->
             _exchanged(m, target, owner, value, scope)
     elif isinstance(owner, Unknown) and isinstance(at, str | int):
         owner.attrs[f"[{at!r}]"] = value
+    elif _has_graph(value):
+        tensors.write_into(m, owner, value, target)
 
 
 def _bind_in_list(owner: ListValue, at: Value, value: Value) -> None:

@@ -32,6 +32,7 @@ from instep.check.execute.values import (
     DictValue,
     ListValue,
     Unknown,
+    unify,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ if TYPE_CHECKING:
 _MAKES = ("get_", "build_", "create_", "make_", "load_", "save_", "init")
 """How functions begin that make a model, and are none."""
 _SAME = frozenset({"items", "values", "keys", "copy", "to", "cuda", "float", "long", "int"})
+_WRITES = frozenset(
+    {"add_", "copy_", "index_add_", "index_copy_", "index_put_", "masked_scatter_", "scatter_",
+     "scatter_add_"}
+)  # fmt: skip
+"""Methods that write a tensor into another one."""
 _COUNTED = frozenset({"sum", "numel", "ne", "size"})
 _SHOWING = frozenset(
     {"backward", "zero_grad", "scale", "unscale_", "update", "step", "parameters",
@@ -147,7 +153,7 @@ def method(m: Machine, value: Unknown, call: Call) -> Value:
         return call.unknown(m)
     if name.endswith("_"):
         grads.changed(m, value, call)
-    if name in _SAME:
+    if name in _SAME or (name in _WRITES and _writes(m, value, call)):
         return value
     if name in {"add_tokens", "add_special_tokens"}:
         m.tokens += _is_new(call.first)
@@ -158,6 +164,15 @@ def method(m: Machine, value: Unknown, call: Call) -> Value:
         inputs = [value, *call.inputs] if value.drawn is not None else call.inputs
         found = opaque.unknown_call(m, name, call, inputs)
     return found
+
+
+def _writes(m: Machine, value: Unknown, call: Call) -> bool:
+    """Follow `value.copy_(tensor)`; say whether it was given a tensor with a graph."""
+    given = [unify(part) for part in call.inputs]
+    written = [part for part in given if isinstance(part, tensors.Tensor) and part.graph]
+    for part in written:
+        tensors.write_into(m, value, part, call.node)
+    return bool(written)
 
 
 def _is_new(tokens: Value) -> bool:

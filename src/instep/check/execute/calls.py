@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from instep.check.execute import attributes, functions, methods, models, opaque, outside
+from instep.check.execute import attributes, functions, hooks, methods, models, opaque, outside
 from instep.check.execute.arguments import Call, given
 from instep.check.execute.definitions import Class, Function, Instance, Super
 from instep.check.execute.machine import MOST_EXPRESSIONS
@@ -34,6 +34,8 @@ def evaluate(m: Machine, node: ast.Call, scope: Scope) -> Value:
         callee = _callee(m, func, receiver, scope)
         args, kwargs = given(m, node, scope)
         made = Call(node, scope, func.attr, args, kwargs)
+        if type(callee) is Unknown and m.loops:
+            hooks.missing(m, unify(receiver), func.attr, made)
         return methods.method(m, receiver, made) if callee is _METHOD else call(m, callee, made)
     name = func.id if isinstance(func, ast.Name) else ""
     callee = m.ev(func, scope)

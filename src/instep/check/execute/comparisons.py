@@ -6,13 +6,22 @@ import ast
 import operator
 from typing import TYPE_CHECKING, Any
 
-from instep.check.execute.decisions import Undecided
+from instep.check.execute.decisions import Choice, Undecided
 from instep.check.execute.numbers import key, number
 from instep.check.execute.ticks import Mod, Tick
-from instep.check.execute.values import TENSOR, DictValue, Gate, ListValue, Native, Ref, Unknown
+from instep.check.execute.values import (
+    TENSOR,
+    DictValue,
+    Gate,
+    ListValue,
+    Native,
+    Ref,
+    Unknown,
+    is_literal,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from instep.check.execute.machine import Machine
     from instep.check.execute.values import Value
@@ -76,7 +85,7 @@ def _gated(m: Machine, left: Value, right: Value, *, holds: bool) -> Value:
     for side, other in ((left, right), (right, left)):
         bound = number(other) if m.counting else None  # or else it is an end, not a window
         if isinstance(side, Tick) and isinstance(bound, int) and bound > 1:
-            return Gate(bound, literal=not isinstance(other, Unknown), holds=holds)
+            return Gate(bound, literal=is_literal(other), holds=holds)
     return holds
 
 
@@ -110,8 +119,16 @@ def _contains(left: Value, right: Value, *, negated: bool) -> Value:
         return (left in items) != negated
     if isinstance(left, str) and isinstance(right, str):
         return (left in right) != negated
-    condition = Undecided(f"{key(left)} in {key(right)}")
+    choice = _choice(key(left), items) if isinstance(items, tuple | list) else None
+    among = key(right) if choice is None else sorted(map(repr, choice.values))
+    condition = Undecided(f"{key(left)} in {among}", choice=choice)
     return ~condition if negated else condition
+
+
+def _choice(subject: str, values: Sequence[Value]) -> Choice | None:
+    """Return the question whether something is one of these values, if all of them are plain."""
+    found = [value for value in values if type(value) is str or type(value) is int]
+    return Choice(subject, frozenset(found)) if found and len(found) == len(values) else None
 
 
 def _undecided(m: Machine, kind: type[ast.cmpop], left: Value, right: Value) -> Undecided:
@@ -125,6 +142,9 @@ def _undecided(m: Machine, kind: type[ast.cmpop], left: Value, right: Value) -> 
         kind, one, two = _MIRROR[kind], two, one
     if kind is ast.LtE:
         return Undecided(f"{two} Lt {one}", positive=False)
-    if kind is ast.NotEq:
-        return Undecided(f"{one} Eq {two}", positive=False)
-    return Undecided(f"{one} {kind.__name__} {two}")
+    if kind is not ast.Eq and kind is not ast.NotEq:
+        return Undecided(f"{one} {kind.__name__} {two}")
+    if isinstance(left, str):  # not a count, which is another one at the next turn
+        left, right, one, two = right, left, two, one
+    choice = _choice(one, [right]) if isinstance(left, Unknown) else None
+    return Undecided(f"{one} Eq {two}", positive=kind is ast.Eq, choice=choice)

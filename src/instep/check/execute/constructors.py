@@ -149,6 +149,8 @@ def network(path: str, call: Call) -> Net | None:
 def _layer(call: Call) -> Net:
     net = _model(call.name)
     net.batchnorm = True if "BatchNorm" in call.name else None
+    if any(call.kwargs.get(name) is False for name in ("affine", "elementwise_affine")):
+        net.trainable = None
     _, nets, unknown = tensors.made_of(call.args)
     if call.name in _CONTAINERS:
         for value in unknown:

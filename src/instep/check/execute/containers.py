@@ -81,6 +81,7 @@ def default(key: str, name: str, value: Value) -> Unknown:
     made = Unknown(key, name)
     if type(value) is int and 2 <= value <= MOST_EVERY:
         made.likely = value
+    made.single = type(value) is int and value == 1
     return made
 
 

@@ -14,7 +14,7 @@ from instep.trace import LossKept, Trace
 if TYPE_CHECKING:
     import ast
 
-    from instep.check.execute.decisions import Assumption
+    from instep.check.execute.decisions import Assumption, Undecided
     from instep.check.execute.journal import Note
     from instep.check.execute.program import Module, Project
     from instep.check.execute.starting import Entry
@@ -39,7 +39,7 @@ class Path:
     """One finished path: its trace, and what it rests on."""
 
     def __init__(
-        self, trace: Trace, assumptions: list[Assumption], forced: dict[str, bool], entry: str
+        self, trace: Trace, assumptions: list[Assumption], forced: Undecided | None, entry: str
     ) -> None:
         self.trace = trace
         self.assumptions = assumptions
@@ -97,7 +97,7 @@ class Runner:
 
     def _entry(self, entry: Entry) -> None:
         before = self.left
-        base = self._path(entry, {})
+        base = self._path(entry, None)
         if base is None:
             return
         for forced in base.decisions.flips()[: _flips(before - self.left)]:
@@ -107,10 +107,10 @@ class Runner:
         if 2 in self.lengths.moduli and self.left > 0:
             # A window of two has but one short form: it shows at an odd length or at an even one.
             self.lengths.shift = 1
-            self._path(entry, {})
+            self._path(entry, None)
             self.lengths.shift = 0
 
-    def _path(self, entry: Entry, forced: dict[str, bool]) -> Machine | None:
+    def _path(self, entry: Entry, forced: Undecided | None) -> Machine | None:
         for _ in range(_MOST_RESTARTS):
             budget = min(BUDGET, max(self.left, 0))
             m = Machine(self.project, self.lengths, forced, budget)
@@ -135,7 +135,7 @@ class Runner:
         node = entry.code if entry.code is not None else self.module.tree
         self.run.problems.append((f"`{entry.name}` {why} to follow", node))
 
-    def _finish(self, m: Machine, entry: Entry, forced: dict[str, bool]) -> None:
+    def _finish(self, m: Machine, entry: Entry, forced: Undecided | None) -> None:
         kinds = {note.kind for note in m.notes}
         if "opaque" not in kinds or not any(map(_is_blind, m.notes)):
             self.covered |= m.covered  # beside something unknown it is better judged by itself

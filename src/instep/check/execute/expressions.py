@@ -20,7 +20,7 @@ from instep.check.execute.machine import truth
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Parameters
 from instep.check.execute.ticks import Mod
-from instep.check.execute.values import DictValue, Gate, ListValue, unify
+from instep.check.execute.values import SUM, DictValue, Gate, ListValue, Unknown, unify
 
 if TYPE_CHECKING:
     from instep.check.execute.machine import Machine
@@ -112,7 +112,10 @@ def unary(m: Machine, node: ast.UnaryOp, scope: Scope) -> Value:
         if isinstance(value, Tensor):
             return tensors.copy(m, value, node)
         plain = numbers.number(value)
-        return -plain if plain is not None else m.unknown(node, scope)
+        if plain is not None:
+            return -plain
+        is_sum = isinstance(value, Unknown) and value.known_as == SUM
+        return m.unknown(node, scope, SUM if is_sum else "")
     return value
 
 

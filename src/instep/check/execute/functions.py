@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from instep.check.execute import arguments, tensors
+from instep.check.execute import arguments, hooks, tensors
 from instep.check.execute.arguments import Call
 from instep.check.execute.defining import decorators
 from instep.check.execute.definitions import Class, Function, Instance, Super
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from instep.check.execute.values import Value
 
 MOST_DEPTH = 14
-_HOOKS = ("on_", "after_", "before_", "post_", "pre_")
 _MOST_RECURSION = 2
 
 
@@ -164,29 +163,15 @@ def _stop(m: Machine, function: Function, call: Call) -> Value:
         call.note(m, "opaque", what=str(function.known_as), values=None)
         m.problem(f"`{function.known_as}` has several forms", call)
         return call.unknown(m)
-    if m.loops and _is_left_open(code, function.scope.module):
-        # A subclass that is not here says what it does.
-        call.note(m, "opaque", what=str(function.known_as), values=None)
-        m.problem(f"`{function.known_as}` is left to a subclass", call)
-        return call.unknown(m)
+    left = hooks.left_to_others(m, function, call)
+    if left is not None:
+        return left
     if m.depth >= MOST_DEPTH or m.stack.count(code) >= _MOST_RECURSION:
         if m.depth >= MOST_DEPTH and scan.hot(code):
             call.note(m, "opaque", what=str(function.known_as), values=call.inputs)
             m.problem("calls are nested too deeply", call)
         return tensors.derive(m, call.node, call.inputs, call.scope)
     return None
-
-
-def _is_left_open(code: ast.AST, module: Module) -> bool:
-    return module.read(_is_abstract, code)
-
-
-def _is_abstract(code: ast.FunctionDef | ast.AsyncFunctionDef, _module: Module) -> bool:
-    """Say whether a function is a hook that does nothing but refuse."""
-    last = code.body[-1]
-    if not code.name.lstrip("_").startswith(_HOOKS) and "hook" not in code.name:
-        return False
-    return len(code.body) <= 2 and isinstance(last, ast.Raise) and "NotImpl" in ast.dump(last)
 
 
 def _generator(m: Machine, function: Function, call: Call) -> Value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from instep.check.execute import layers
 from instep.check.execute.levels import MOST
 from instep.check.execute.things import Net, Optimizer, Scaler, Scheduler
 from instep.trace import Created
@@ -101,7 +102,7 @@ class Ids:
             batchnorm=net.batchnorm or None,
             distributed=net.spread_over(),
             frozen=net.frozen or None,
-            trainable=net.trainable
+            trainable=layers.may_train(net)
             if net.known_as
             else None,  # what has no name is a passing thing
             held=self._is_held(net) or None,

@@ -31,7 +31,7 @@ class Loop:
         self.forwards = 0
         self.moduli: set[int] = set()
         # A gate that leaves the iteration was passed.
-        self.guard: tuple[int, bool] | None = None
+        self.guard: tuple[int, bool | None] | None = None
         self.unsure = False  # a gate's counter is not known
         # What it goes through again and again beside the batches.
         self.cycled: tuple[Value, ...] = ()

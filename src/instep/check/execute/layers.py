@@ -59,15 +59,40 @@ _TRAINABLE = pattern(
     r"|MultiheadAttention|resnet\w*|from_pretrained)\("
 )
 
+_FREEZES = pattern(r"requires_grad\s*=(?!=|\s*True)|requires_grad_\((?!True)")
+"""What a class says that keeps some of its own parameters, or all of them, as they are."""
+_FROZEN_ODDLY = pattern(
+    r"setattr\([^\n]*requires_grad|\.(weight|bias)\.requires_grad\s*="
+    r"|lambda \w+: \w+\.requires_grad_|requires_grad\s*=[^\n=]* in "
+)
+_PARTS = pattern(r"\.(children|modules)\(\)|\.apply\(")
+"""Ways to keep parameters as they are that are not followed."""
+
 
 def of_class(cls: Class) -> tuple[bool | None, bool | None]:
     """Say whether a model's class uses batch normalisation and has parameters; None: not seen."""
     known = cls.scope.module.layers
     if cls.code not in known:
         text = cls.scope.module.text(cls.code)
-        trainable = True if _TRAINABLE.search(text) else None
+        found = _TRAINABLE.search(text, text.find(":"))  # not by its name
+        trainable = True if found and not _FREEZES.search(text) else None
         known[cls.code] = (True if _has_batchnorm(cls, text) else None, trainable)
     return known[cls.code]
+
+
+def may_train(net: Net) -> bool | None:
+    """Say whether a model has parameters that nobody keeps as they are; None: that is unclear."""
+    module = net.module
+    if module is not None and module.read(_has_frozen, module.tree):
+        return None
+    return net.trainable
+
+
+def _has_frozen(_tree: ast.Module, module: Module) -> bool:
+    text = module.unit.text
+    if _FROZEN_ODDLY.search(text):
+        return True
+    return _FREEZES.search(text) is not None and _PARTS.search(text) is not None
 
 
 @goes_down
@@ -89,7 +114,8 @@ def _is_made_of_modeless(cls: Class) -> bool:
     if _MODES.search(text):
         return False
     called = [part for part in walk(cls.code) if isinstance(part, ast.Call)]
-    made = {name for name in map(_called, called) if name[:1].isupper()}
+    made = {_called(call) for call in called if not _is_own(call)}
+    made = {name for name in made if name[:1].isupper()}
     for name in made.union(_spoken(cls.code)) - MODELESS - _HOLDERS - {cls.known_as}:
         if name in _RECURRENT:
             if any(_called(call) == name and _may_drop(call) for call in called):
@@ -97,6 +123,11 @@ def _is_made_of_modeless(cls: Class) -> bool:
         elif not _is_modeless_class(cls.scope, name):
             return False
     return True
+
+
+def _is_own(call: ast.Call) -> bool:
+    """Say whether a part of the model is called: `self.P(x)` makes nothing."""
+    return isinstance(call.func, ast.Attribute) and getattr(call.func.value, "id", None) == "self"
 
 
 def _spoken(code: ast.AST) -> Iterator[str]:

@@ -5,10 +5,20 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from instep.check.execute import assignment, conditions, grads, items, numbers, roles, standins
+from instep.check.execute import (
+    assignment,
+    conditions,
+    grads,
+    hooks,
+    items,
+    numbers,
+    roles,
+    standins,
+)
 from instep.check.execute.iterables import PLAIN, source_of
 from instep.check.execute.journal import Loop, Note
 from instep.check.execute.machine import BREAK, CONTINUE, RAISE, RETURN
+from instep.check.execute.scan import calls_each
 from instep.check.execute.things import Optimizer
 from instep.check.execute.trees import walk
 from instep.check.execute.values import LENGTH, Unknown
@@ -31,6 +41,8 @@ _MOST_KNOWN = 8
 def for_(m: Machine, node: ast.For, scope: Scope) -> int | None:
     """Execute a `for`."""
     source = source_of(m, node, m.ev(node.iter, scope), scope)
+    if m.loops and calls_each(node):
+        hooks.handed_in(m, node, source, scope)
     if source.kind == "things":
         return _through(m, node, source, scope)
     if source.kind == "params" or not scope.module.scan.any_hot(node.body):

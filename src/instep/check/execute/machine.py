@@ -65,16 +65,17 @@ class Machine:
         self,
         project: Project,
         lengths: Lengths,
-        forced: dict[str, bool] | None = None,
+        forced: Undecided | None = None,
         budget: int = 20_000,
     ) -> None:
         self.project = project
         self.lengths = lengths
-        self.decisions = Decisions(forced or {})
+        self.decisions = Decisions(forced)
         self.budget = budget
         self.problems: dict[str, tuple[ast.AST, Module]] = {}
         # What has happened.
         self.notes: list[Note] = []
+        self.assumed: Thing | None = None  # an object that nobody was seen to make
         self.handed: list[Note] = []  # functions that were given to somebody who may call them
         self.covered: set[ast.AST] = set()  # functions that were executed to their end
         self.backed: set[int] = set()  # tensors that were backpropagated
@@ -109,8 +110,8 @@ class Machine:
         self.derived: dict[tuple[Any, ...], Unknown] = {}
         self.memo: dict[Hashable, Value] = {}
         # The condition that is being tested, and those that were.
-        self.gates: list[tuple[int, bool]] = []
-        self.seen_gate: tuple[int, bool] | None = None
+        self.gates: list[tuple[int, bool | None]] = []
+        self.seen_gate: tuple[int, bool | None] | None = None
         self.gate_matters = False  # events hang on it
         self.bound: str | None = None  # it compares a count or an index with an unknown number
         self.ended = False  # it compares two known numbers, one of which may be a count
@@ -206,7 +207,7 @@ class Machine:
                 loop.forwards += 1
         return note
 
-    def gate(self) -> tuple[int, bool] | None:
+    def gate(self) -> tuple[int, bool | None] | None:
         """Return the gate that stands before what happens now: its number, if it is literal."""
         if self.gates:
             return self.gates[-1]
@@ -218,7 +219,7 @@ class Machine:
         self.seen_gate, self.bound = None, None
         self.hung = self.ended = False
 
-    def answer(self) -> tuple[int, bool] | None:
+    def answer(self) -> tuple[int, bool | None] | None:
         """Return the gate in the condition that was tested, if there is one."""
         gate, self.seen_gate = self.seen_gate, None
         self.gate_matters = self.counting = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from instep.check.execute import becoming, grads, lightning, losses, models, opaque, scalers
+from instep.check.execute import becoming, grads, hooks, lightning, losses, models, opaque, scalers
 from instep.check.execute.things import Accelerator, Criterion, Net, Param, Parameters, Scaler
 from instep.check.execute.values import Unknown
 
@@ -27,6 +27,7 @@ def method(m: Machine, receiver: Value, call: Call) -> Value:
     if type(receiver) is Unknown:
         known = receiver.made or becoming.become(m, receiver, call)
         if known is None:
+            hooks.unknown(m, call.name, call)
             return becoming.method(m, receiver, call)
         receiver = known
     handler = METHODS.get(type(receiver))

@@ -13,7 +13,16 @@ from instep.check.execute.roles import Names
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Grad, Net, Parameters
 from instep.check.execute.ticks import Mod, Tick
-from instep.check.execute.values import LENGTH, DictValue, ListValue, Thing, Unknown, key_of, unify
+from instep.check.execute.values import (
+    LENGTH,
+    DictValue,
+    ListValue,
+    Thing,
+    Unknown,
+    is_literal,
+    key_of,
+    unify,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,7 +172,7 @@ def _modulo(m: Machine, node: ast.AST, left: Value, right: Value, scope: Scope) 
     elif not sure:
         for loop in m.loops:
             loop.unsure = True
-    rest.every, rest.literal = divisor, not isinstance(right, Unknown)
+    rest.every, rest.literal = divisor, is_literal(right)
     for loop in m.loops:
         # One turn through heads or tasks is a sum over them, and not a batch in pieces.
         loop.unsure = loop.unsure or any(_is_length(right, of) for of in loop.cycled)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from instep.check.execute import tensors
-from instep.check.execute.definitions import Function
+from instep.check.execute.definitions import Function, Instance
 from instep.check.execute.roles import ACTS, BENIGN, CLEARS, COUPLED, WRAPS, last
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Optimizer, Scaler
@@ -57,6 +57,13 @@ def watch(m: Machine, name: str, call: Call, inputs: list[Value]) -> list[Optimi
     """
     held = _held(inputs)
     optimizers = [value for value in held if type(value) is Optimizer]
+    owners = [unify(value) for value in inputs]
+    owned = [
+        each
+        for owner in owners
+        if type(owner) is Instance
+        for each in _held([*owner.attrs.values()])
+    ]
     if name in CLEARS and name not in _HARMLESS:
         call.note(m, "opaque", what=name, values=None)
         m.problem(f"`{name}` may clear gradients, and cannot be followed", call)
@@ -67,8 +74,9 @@ def watch(m: Machine, name: str, call: Call, inputs: list[Value]) -> list[Optimi
         if type(value) is Function and _acts(value):
             m.handed.append(call.note(m, "opaque", what=name, values=None))
             m.problem(f"`{name}` is given `{value.known_as}` and may call it at any time", call)
-    if optimizers or any(type(value) is Tensor and value.graph for value in held):
-        _judge(m, name, call, held, optimizers)
+    given = optimizers + [value for value in owned if type(value) is Optimizer]
+    if given or any(type(value) is Tensor and value.graph for value in held):
+        _judge(m, name, call, held, given)
     return optimizers
 
 

@@ -48,4 +48,6 @@ def _made(m: Machine, path: str, call: Call) -> Value:
     if path.startswith("torch.nn.functional.") and name in _LOSSES:
         return losses.computed(m, call.node, losses.criterion(name, call.kwargs), call.inputs)
     net = constructors.network(path, call)
+    if net is not None:
+        net.module = call.scope.module
     return net if net is not None else opaque.unknown_call(m, path, call)

@@ -24,7 +24,7 @@ _V = TypeVar("_V")
 _UNREAD = object()
 _MOST_LINES = 6_000  # of a file that is followed because another one imports it
 _RELATED = re.compile(
-    r"backward\(|zero_grad|\.step\(|clip_grad|optim|[Ll]oss|accum|scaler|\.grad\b"
+    r"backward\(|zero_grad|\.step\(|clip_grad|optim|[Ll]oss|accum|scaler|\.grad\b|nn\.Module\b"
 )
 _OUTSIDE = frozenset(
     {"torch", "numpy", "os", "sys", "math", "time", "random", "json", "argparse", "transformers",

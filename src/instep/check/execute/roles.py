@@ -126,7 +126,7 @@ BATCHNORM_MODELS = Names(
 )
 TRAINABLE = Names(
     r"^(Linear|Bilinear|LazyLinear|Conv\w*|Embedding\w*|LSTM\w*|GRU\w*|RNN\w*|Transformer\w*"
-    r"|MultiheadAttention|Parameter|ParameterList|(?!Instance)\w*Norm\w*|PReLU)$"
+    r"|MultiheadAttention|Parameter|ParameterList|(?!Instance|LocalResponse)\w*Norm\w*|PReLU)$"
 )
 """Layers of torch that have parameters; InstanceNorm has none unless it is asked for them."""
 NO_GRAD = frozenset({"no_grad", "inference_mode"})

@@ -14,10 +14,12 @@ EVENTS = frozenset(
     {
         "backward", "manual_backward", "zero_grad", "step", "optimizer_step", "grad", "unscale_",
         "clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_gradients", "no_sync",
-        "accumulate", "scale_loss", "GradScaler", "no_backward_sync", "add_param_group",
+        "accumulate", "scale_loss", "GradScaler", "no_backward_sync", "add_param_group", "<each>",
     }
 )  # fmt: skip
 """Names whose call or use can be an event, or decides about one."""
+
+_WHEN = ("after_", "before_", "on_", "post_", "pre_")
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -55,6 +57,7 @@ class Scan:
         self.imports: list[ast.Import | ast.ImportFrom] = []
         self.hot_names: set[str] = set(EVENTS)
         self.defaults: dict[str, int] = {}  # numbers that options of the command line have
+        self.ones: set[str] = set()  # those that are 1 unless somebody asks for more
         self.generators: set[ast.AST] = set()
         self.looping: set[ast.AST] = set()
         """Functions with a loop inside."""
@@ -192,6 +195,8 @@ class Scan:
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             self.imports.append(node)
         elif code is not None:
+            if isinstance(node, ast.For) and calls_each(node):
+                self._names.append("<each>")
             (self.generators if isinstance(node, _YIELDS) else self.looping).add(code)
 
     def _call(self, node: ast.Call) -> None:
@@ -200,7 +205,7 @@ class Scan:
             self._set(func, node.args[0])
         if isinstance(func, ast.Attribute):
             if func.attr == "add_argument":
-                self.defaults.update(_default(node))
+                self._take_default(node)
             self._names.append(func.attr)
             receiver = func.value
             if isinstance(receiver, ast.Call):
@@ -212,6 +217,18 @@ class Scan:
         elif isinstance(func, ast.Name):
             self._names.append(func.id)
             self._use(func.id, "()")
+
+    def _take_default(self, node: ast.Call) -> None:
+        """Take note of the number that an option of argparse has if nobody gives it."""
+        named = {keyword.arg: keyword.value for keyword in node.keywords}
+        default, flag = named.get("default"), node.args[-1] if node.args else None
+        if isinstance(default, ast.Constant) and isinstance(flag, ast.Constant):
+            name = str(flag.value).lstrip("-").replace("-", "_")
+            number = default.value if type(default.value) is int else 0
+            if number == 1:
+                self.ones.add(name)
+            elif 1 < number <= MOST_EVERY:
+                self.defaults[name] = number
 
     def _use(self, name: str, how: str) -> None:
         known = self.uses.get(name)
@@ -239,6 +256,32 @@ class Scan:
             self.undropped = self.undropped or "drop" in str(name).lower()
 
 
+def is_hook(name: str) -> bool:
+    """Say whether a method is called like one that others are to fill in.
+
+    >>> is_hook("_before_step"), is_hook("on_batch_end"), is_hook("run_hooks"), is_hook("forward")
+    (True, True, True, False)
+    """
+    return name.lstrip("_").startswith(_WHEN) or "hook" in name or "callback" in name
+
+
+def calls_each(node: ast.For) -> bool:
+    """Say whether a loop does nothing but call what it goes through, as one over callbacks does.
+
+    >>> calls_each(ast.parse("for f in self.hooks: f(self)").body[0])
+    True
+    """
+    name = node.target.id if isinstance(node.target, ast.Name) else None
+    first = node.body[0]
+    if name is None or len(node.body) > 1 or not isinstance(first, ast.Expr):
+        return False
+    func = getattr(first.value, "func", None)
+    of = func
+    if isinstance(func, ast.Attribute):
+        of = func.value if is_hook(func.attr) else None
+    return isinstance(of, ast.Name) and of.id == name
+
+
 def _is_nothing(node: ast.Constant) -> bool:
     return type(node.value) in {int, float} and not node.value
 
@@ -255,14 +298,3 @@ def _called(node: ast.AST) -> list[str]:
         elif isinstance(inner, ast.Attribute) and inner.attr == "grad":
             names.append("grad")
     return names
-
-
-def _default(node: ast.Call) -> dict[str, int]:
-    """Return the number that an option of argparse has if nobody gives it, by its name."""
-    named = {keyword.arg: keyword.value for keyword in node.keywords}
-    default, flag = named.get("default"), node.args[-1] if node.args else None
-    if not isinstance(default, ast.Constant) or not isinstance(flag, ast.Constant):
-        return {}
-    if type(default.value) is not int or not 2 <= default.value <= MOST_EVERY:
-        return {}
-    return {str(flag.value).lstrip("-").replace("-", "_"): default.value}

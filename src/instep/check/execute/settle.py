@@ -106,10 +106,11 @@ class Settler:
             yield Assumed(assumption.text, assumption.holds, place=place)
 
     def _is_whole(self) -> bool:
-        """Say whether a model or the making of an optimizer is to be seen."""
+        """Say whether the making of an optimizer is to be seen: what begins after it leaves out
+        what is not its subject.
+        """
         return any(
-            note.kind == "forward"
-            or (note.kind == "made" and isinstance(note.data["thing"], Optimizer))
+            note.kind == "made" and isinstance(note.data["thing"], Optimizer)
             for note in self.m.notes
         )
 

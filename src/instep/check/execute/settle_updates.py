@@ -87,7 +87,7 @@ def _step(
     optimizer: Optimizer,
     scaler: Scaler | None,
     closure: bool,
-    gate: tuple[int, bool] | None,
+    gate: tuple[int, bool | None] | None,
 ) -> Event:
     every, literal = gate if gate is not None and not s.unsure else (None, False)
     return Step(
@@ -95,7 +95,8 @@ def _step(
         scaler=None if scaler is None else s.ids.of(scaler),
         closure=closure,
         every=every,
-        every_is_literal=literal,
+        every_is_literal=literal is True,
+        every_is_one=literal is None,
         place=place,
     )
 

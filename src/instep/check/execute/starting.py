@@ -142,6 +142,7 @@ def _arguments(function: Function, scope: Scope) -> list[Value]:
         number = default.value if isinstance(default, ast.Constant) else None
         if type(number) is int and 2 <= number <= MOST_EVERY:
             value.likely = number  # only if it turns out to count something
+        value.single = type(number) is int and number == 1
         made.append(value)
     return made
 
@@ -186,6 +187,7 @@ def _function(
     made.known_as = "self"
     if not isinstance(made, Instance | Net):
         return None
+    m.assumed = made
     _initialise(m, cls, made, scope)
     found = attributes.find_member(made, code.name)
     if not isinstance(found, Function) or found.code is not code:

@@ -107,6 +107,16 @@ def derive(m: Machine, node: ast.AST, inputs: Iterable[Value], scope: Scope) -> 
     return made
 
 
+def write_into(m: Machine, owner: Value, value: Value, node: ast.AST) -> None:
+    """Write a tensor into a part of something: from then on that comes from its models, too."""
+    nets = union([each for each in (unify(owner), unify(value)) if isinstance(each, Tensor)])
+    if isinstance(owner, Tensor):
+        owner.nets, owner.graph = nets, True
+    elif type(owner) is Unknown and owner.made is None:
+        owner.made = m.tensor(nets, node)
+        owner.made.known_as = owner.known_as
+
+
 def union(tensors: Iterable[Tensor], nets: Iterable[Net] = ()) -> frozenset[Net] | None:
     """Return the models that some tensors came from; None if one of them is not known."""
     found = set(nets)

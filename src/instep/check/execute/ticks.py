@@ -9,7 +9,7 @@ class Mod(int):
     """The rest of a division of a counter; it remembers what was divided by."""
 
     every: int
-    literal: bool
+    literal: bool | None  # None: it is 1 unless somebody asks for more
 
 
 class Tick(int):

@@ -83,6 +83,7 @@ class Unknown(Thing):
     made: Thing | None = None  # what its use has shown it to be
     count: int | None = None  # the number it is taken for, once it is used as one
     likely = COUNT  # what it would be taken for
+    single = False  # it is 1 unless somebody asks for more
     inverse: Value = None  # it is 1 / this
     formula: tuple[Any, ...] | None = None  # the operation that it is the result of
     hint: frozenset[Net] | None = None  # the models that it was made of
@@ -105,6 +106,13 @@ class Unknown(Thing):
         if self.count is None:
             self.count = self.likely
         return self.count
+
+
+def is_literal(value: Value) -> bool | None:
+    """Say whether a number is written in the source; None: as 1, unless somebody asks for more."""
+    if not isinstance(value, Unknown):
+        return True
+    return None if value.single else False
 
 
 def unify(value: Value) -> Value:
@@ -215,7 +223,7 @@ class Gate:
 
     __slots__ = ("every", "holds", "literal")
 
-    def __init__(self, every: int, *, literal: bool, holds: bool) -> None:
+    def __init__(self, every: int, *, literal: bool | None, holds: bool) -> None:
         self.every = every
         self.literal = literal
         self.holds = holds
