@@ -130,7 +130,7 @@ class Book:
         self._searches += 1
         modules = [thing for thing in gc.get_objects() if _is_module(thing)]
         inside = {id(part) for module in modules for part in module._modules.values()}  # noqa: SLF001
-        # A scripted copy shares the parameters of the model that it was made of: that one names them.
+        # A scripted copy shares the parameters of the model it was made of: that one names them.
         for module in sorted(modules, key=_is_scripted):
             if id(module) not in inside:
                 self.take_model(module)
