@@ -321,17 +321,33 @@ def test_wrong_projects_are_found(here, project, typed, monkeypatch, name):
     for file in root.rglob("*.py"):  # large enough for several processes
         file.write_text(file.read_text() + "#" * 40_000)
     for words in (["--jobs", "1"], ["--jobs", "2"], ["--no-cache"]):
-        [found] = findings(typed, *words, "project")
-        assert places([found]) == [(f"project/{path}", *position)]
-        assert found["fix"] is None
+        assert places(findings(typed, *words, "project")) == [(f"project/{path}", *position)]
     assert places(findings(typed, str(root))) == [(str(root / path), *position)]
-    code, out, err = typed("--fix", "project")
-    assert (code, err) == (1, "")
-    assert out.endswith(f"Found 1 error in 1 of {len([*root.rglob('*.py')])} files.\n")
     monkeypatch.chdir(root)
     assert places(findings(typed)) == [(path, *position)]
     assert typed("--write-baseline", "known.json")[0] == 0
     assert findings(typed, "--baseline", "known.json") == []
+
+
+def test_what_lies_in_several_files_is_not_mended(project, typed):
+    for name in ("ins101_nobody_clears", "ins303_helper_clips_too_early"):
+        root = project(f"wrong/{name}")
+        [found] = findings(typed, "project")
+        assert found["fix"] is None
+        code, out, err = typed("--fix", "project")
+        assert (code, err) == (1, "")
+        assert out.endswith(f"Found 1 error in 1 of {len([*root.rglob('*.py')])} files.\n")
+        shutil.rmtree(root)
+
+
+def test_what_shows_in_several_files_and_lies_in_one_is_mended(project, typed):
+    root = project("wrong/ins604_model_in_another_file")
+    others = {file: file.read_text() for file in root.rglob("*.py") if file.name != "train.py"}
+    code, out, err = typed("--fix", "project")
+    assert (code, err) == (0, "")
+    assert "Fixed 1" in out
+    assert findings(typed, "project") == []
+    assert {file: file.read_text() for file in others} == others
 
 
 def test_a_helper_is_reported_though_only_its_loop_was_asked_for(project, typed, monkeypatch):

@@ -36,8 +36,9 @@ def test_what_a_rank_says_is_heard(pair):
     assert [each.message for each in merged(heard)] == ["m.", "z. (on rank 1)"]
 
 
-def test_how_a_rank_has_ended_is_heard(pair):
-    endings = {"optimizer": Ending(9, 10, has_finished=False, has_fallen=True)}
+@pytest.mark.parametrize("weights", [(), (1.5, -0.25, 3.0)])
+def test_how_a_rank_has_ended_is_heard(pair, weights):
+    endings = {"optimizer": Ending(9, 10, False, True, weights)}
     pair[1].say([], is_over=True, endings=endings)
     [heard] = pair[0].hear()
     assert heard.endings == endings

@@ -42,7 +42,7 @@ class Ending(NamedTuple):
     """Its program came to its end, and nobody stopped it."""
     has_fallen: bool
     """A backward raised: under DDP that is where a rank waits for the others."""
-    weights: Sequence[float] = ()
+    weights: tuple[float, ...] = ()
     """After the last update, if nobody has changed them since: one rank may load others to test."""
 
 

@@ -182,5 +182,9 @@ def _read(said: dict[str, Any]) -> Heard:
         int(said["process"]),
         bool(said["is_over"]),
         tuple(map(finding_of, said["findings"])),
-        {name: Ending(**ending) for name, ending in said["endings"].items()},
+        {name: _ending(ending) for name, ending in said["endings"].items()},
     )
+
+
+def _ending(said: dict[str, Any]) -> Ending:
+    return Ending(**{**said, "weights": tuple(said["weights"])})  # JSON has lists alone
