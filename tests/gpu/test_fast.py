@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -16,8 +16,10 @@ from torch.nn import functional
 import instep
 from benchmarks.gpu.models import GPT
 from instep.engine import captured
+from instep.engine.flat_buffers import FlatBuffers
 from instep.engine.reference import relative_error
 from instep.errors import InstepWarning
+from instep.fast.flat import MOST_TERMS
 
 IGNORED = -100
 WORDS = 50
@@ -150,10 +152,17 @@ def test_what_is_one_shape_too_many_runs_as_usual() -> None:
     assert relative_error(found, expected) < 1e-5
 
 
-def test_in_fp32_a_captured_window_has_the_portable_gradient(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
+@pytest.fixture
+def in_full() -> Iterator[None]:
+    """Let products be those of fp32; by hand: pytest deletes what it has not found as a member."""
+    settings = torch.backends.cuda.matmul
+    before, settings.allow_tf32 = settings.allow_tf32, False
+    yield
+    settings.allow_tf32 = before
+
+
+@pytest.mark.usefixtures("in_full")
+def test_in_fp32_a_captured_window_has_the_portable_gradient() -> None:
     gradients, kinds = [], []
     for options in ({}, FAST):
         model, trace = net(), instep.Trace()
@@ -333,3 +342,132 @@ def test_first_products_are_those_of_zeros_and_sums() -> None:
             found, again = gradients_of(options, pieces, fuse=True)
             assert relative_error(found, expected) < 1e-5
             assert again == pytest.approx(losses, rel=1e-5)
+
+
+# -- losses with denominators of their own ---------------------------------------------------------
+
+
+def terms_of(model: nn.Module, piece: Tensor, count: int, *, on_device: bool = False) -> Any:
+    """Return that many losses, each a mean over its own number of items."""
+    out = model(piece).to(torch.promote_types(piece.dtype, torch.float32))
+    found: dict[str, tuple[Tensor, Any]] = {
+        "all": (out.square().mean(), len(piece)),
+        "first": (out[:1].abs().mean(), 1),
+        "cubes": (out.pow(3).mean(), 3 * len(piece)),
+        "half": (out[:, :4].square().mean(), 2 * len(piece)),
+        "last": (out[-1:].square().mean(), 5),
+    }
+    found = dict(list(found.items())[:count])
+    if on_device:
+        found = {name: (one, torch.tensor(n).cuda()) for name, (one, n) in found.items()}
+    return found
+
+
+def adamw(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=1e-2, weight_decay=0.1)
+
+
+def momentum(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+
+
+def trained_on_terms(
+    count: int,
+    dtype: torch.dtype = torch.float32,
+    make: Callable[[Any], torch.optim.Optimizer] = momentum,
+    *,
+    on_device: bool = False,
+    **options: Any,
+) -> tuple[list[Tensor], list[float]]:
+    """Train on that many losses; return the parameters and the norms of the gradients."""
+    model = perceptron().to(dtype)
+    stepper = instep.Stepper(model, make(model.parameters()), clip_norm=0.5, **options)
+    generator = torch.Generator().manual_seed(1)
+    norms = []
+    for rows in (8, 5, 7, 6):
+        x = torch.randn(rows, 24, generator=generator).cuda().to(dtype)
+        update = stepper.step(
+            x, lambda piece: terms_of(model, piece, count, on_device=on_device), split=2
+        )
+        assert update.skipped is None
+        norms.append(update.grad_norm)
+    return [p.detach().clone() for p in model.parameters()], norms
+
+
+@pytest.mark.usefixtures("in_full")
+@pytest.mark.parametrize("count", range(2, MOST_TERMS + 2))
+@pytest.mark.parametrize("make", [adamw, momentum])
+@pytest.mark.parametrize("on_device", [False, True], ids=["counts known", "counts on the device"])
+def test_a_factor_for_each_denominator_is_the_portable_update(
+    count: int, make: Callable[[Any], torch.optim.Optimizer], *, on_device: bool
+) -> None:
+    options: dict[str, Any] = {"make": make, "on_device": on_device}
+    found, norms = trained_on_terms(count, fused=True, **options)
+    expected, others = trained_on_terms(count, **options)
+    assert relative_error(found, expected) < 1e-6
+    assert norms == pytest.approx(others, rel=1e-6)
+    wide = {"dtype": torch.float64, **options}
+    truth, lengths = trained_on_terms(count, **wide)
+    assert norms == pytest.approx(lengths, rel=1e-5)
+    exact, again = trained_on_terms(count, fused=True, **wide)
+    assert relative_error(exact, truth) < 1e-12
+    assert again == pytest.approx(lengths, rel=1e-12)
+
+
+@pytest.mark.parametrize("count", range(2, MOST_TERMS + 1))
+def test_buffers_of_several_denominators_are_not_merged(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("gradients were written back")
+
+    monkeypatch.setattr(FlatBuffers, "merge", refuse)
+    trained_on_terms(count, fused=True)
+
+
+def test_bfloat16_parameters_with_several_denominators() -> None:
+    """Gradients are not rounded to bf16 before the update, so it may be nearer to the truth."""
+    together = nn.utils.parameters_to_vector
+    truth = together(trained_on_terms(3, torch.float64)[0])
+    off = []
+    for options in ({"fused": True}, {}):
+        found, _ = trained_on_terms(3, torch.bfloat16, **options)
+        off.append(relative_error([together(found)], [truth]))
+    assert off[0] < 1.2 * off[1]
+
+
+@pytest.mark.parametrize("bad", ["all", "first", "cubes"])
+def test_a_term_that_is_not_finite_moves_nothing(bad: str) -> None:
+    model = perceptron()
+    stepper = instep.Stepper(model, adamw(model.parameters()), clip_norm=0.5, fused=True)
+    x = torch.randn(8, 24).cuda()
+    assert stepper.step(x, lambda piece: terms_of(model, piece, 3), split=2).skipped is None
+    before = [p.detach().clone() for p in model.parameters()]
+
+    def loss(piece: Tensor) -> Any:
+        terms = terms_of(model, piece, 3)
+        return terms | {bad: (terms[bad][0] * float("inf"), terms[bad][1])}
+
+    with pytest.warns(InstepWarning, match="skipped"):
+        assert stepper.step(x, loss, split=2).skipped == "non-finite"
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
+
+
+@pytest.mark.usefixtures("in_full")
+@pytest.mark.filterwarnings("ignore::instep.errors.InstepWarning")
+def test_a_loss_scale_and_several_denominators() -> None:
+    made = []
+    for options in ({"fused": True}, {}):
+        model = perceptron()
+        optimizer = momentum(model.parameters())
+        stepper = instep.Stepper(model, optimizer, precision="fp16", clip_norm=0.5, **options)
+        generator = torch.Generator().manual_seed(1)
+        skipped = []
+        for _ in range(6):
+            x = torch.randn(8, 24, generator=generator).cuda() * 4
+            update = stepper.step(x, lambda piece, m=model: terms_of(m, piece, 3), split=2)
+            skipped.append(update.skipped)
+        scale = stepper.scaler.get_scale() if stepper.scaler is not None else None
+        made.append(([p.detach().clone() for p in model.parameters()], skipped, scale))
+    assert made[0][1:] == made[1][1:]
+    assert relative_error(made[0][0], made[1][0]) < 1e-5

@@ -178,8 +178,10 @@ def _gradient(lane: Lane, buffers: FlatBuffers, scale: float, *, keep_gradients:
         buffers.merge(factors)
         return _Gradient(1.0, whole)
     by_term = buffers.parts(factors)
-    flat = buffers.flats[0]
-    shares = _sent([factors[term] for term in by_term], flat.wide, flat.device)
+    # In the widest type of all: what is rounded for one flat buffer would be rounded for all.
+    widest = max((flat.wide for flat in buffers.flats), key=lambda dtype: dtype.itemsize)
+    numbers = [factors[term] for term in by_term]
+    shares = _sent(numbers, widest, buffers.flats[0].device)
     return _Gradient(1.0, [list(one) for one in zip(*by_term.values(), strict=True)], shares)
 
 

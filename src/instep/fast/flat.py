@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from instep.fast.rules import Rule
 
 MOST_TERMS = 4
-"""Gradients with denominators of their own that a kernel adds up on its way."""
+"""Gradients with denominators of their own that a kernel adds up on its way.
+
+A pointer each and a compilation for each number; more losses than this are rare. Windows that have
+more are merged into one buffer before, which is one more pass over memory for each of them.
+"""
 WARPS = 4
 """Of each program. With blocks of this size, the fastest of those that were tried on an H200."""
 PROGRAMS = 2048
