@@ -99,7 +99,8 @@ def gated(
         for index in range(batches):
             events += [drawn(index), backward(**more), *after_backward]
             if gate(total if runs_on else index, batches):
-                events += [*before_step, step(every=every, every_is_literal=is_literal)]
+                written = "literal" if is_literal else "default"
+                events += [*before_step, step(every=every, every_written=written)]
                 if clears_after_step:
                     events.append(zero())
             total += 1

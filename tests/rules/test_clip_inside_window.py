@@ -5,7 +5,7 @@ from instep.trace import Clip, Drawn, Opaque
 from tests.rules.lines import MANAGED, O, at, backward, clip, judged, one, step, zero
 
 MICRO = [Drawn("loader"), backward(), clip()]
-LITERAL = {"every": 3, "every_is_literal": True}
+LITERAL = {"every": 3, "every_written": "literal"}
 
 
 def test_a_clip_at_every_micro_batch():

@@ -21,8 +21,8 @@ def size(*events):
 def test_a_number_that_the_checker_made_up_is_not_sure():
     window = [backward(), backward(), backward()]
     assert size(JOB, *window, step(every=3)) is None
-    assert size(JOB, *window, step(every=3, every_is_literal=True)) == 3
-    assert size(JOB, *window, step(every=4, every_is_literal=True)) is None
+    assert size(JOB, *window, step(every=3, every_written="literal")) == 3
+    assert size(JOB, *window, step(every=4, every_written="literal")) is None
     assert size(*window, step()) == 3  # somebody watched it
 
 

@@ -18,7 +18,7 @@ def gated(length, every, *, literal=True, moves=lambda i: True, epochs=2, **more
             yield Drawn("loader", i)
             yield backward()
             if (i + 1) % every == 0:
-                yield step(every=every, every_is_literal=literal)
+                yield step(every=every, every_written="literal" if literal else "default")
                 yield zero()
             if moves(i):
                 yield schedule(**more)

@@ -40,6 +40,7 @@ from tests.watching.second import SECOND
 from tests.watching.stage import Scene, scenes
 
 CANNOT_RUN = {
+    "not_ins104_package_goes_backward": "its package does not exist",
     "not_ins401_one_of_several_schedules": "transformers is not installed",
     "not_ins401_warm_up_from_a_table": "transformers is not installed",
     "not_ins503_embeddings_fit_already": "transformers is not installed",
@@ -98,6 +99,10 @@ SCENES = {
     "not_ins502_one_method_at_a_time": scenes('Training(net, "twins").run(loader)'),
     "not_ins104_written_into_a_part": scenes(
         "improve([(torch.randn(3, 6), torch.randn(3, 4)) for _ in range(4)])"
+    ),
+    "not_ins102_copies_get_the_gradients": scenes("Halves(model).train(loader)"),
+    "not_ins503_best_one_is_kept": scenes(
+        "Pipeline(6).train(torch.randn(4, 8), torch.randint(0, 3, (4,)))"
     ),
     "not_ins101_module_of_a_base_class": scenes("Ranker(model).train(loader)"),
     "not_ins101_split_over_methods": scenes("Regression(net).fit(loader)"),

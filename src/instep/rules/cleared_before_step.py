@@ -11,7 +11,9 @@ a loop over patches or micro-batches, the clear belongs before that loop.
 
 **When it is fine.** Gradients that were only meant to be looked at, as in an attack on the input or
 a probe of one loss, are cleared on purpose. Clearing what a generator's loss left in the
-discriminator is right too, and is not reported.
+discriminator is right too, and is not reported. A clear at every micro-batch is a note where the
+window's size is an option that is 1 unless somebody gives it, and a warning where nothing says
+what it is.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from instep.rules.deletion import delete
 from instep.rules.finding import Severity
 from instep.rules.mending import evidence, loop_apart, offer, step_statement
 from instep.rules.moving import carried, moves
-from instep.rules.reading import distinct, is_part, names
+from instep.rules.reading import distinct, if_several, is_part, names
 from instep.rules.view import report
 from instep.trace import Backward, Drawn, EpochEnd, Forward, GradEdited, GradRead, Step
 from instep.trace.gradients import clears, count_micro_batches
@@ -42,7 +44,7 @@ CODE = "INS102"
 NAME = "cleared-before-step"
 SUMMARY = "Gradients are cleared before the step that should have used them."
 SEVERITY = Severity.ERROR
-MILDEST = Severity.WARNING
+MILDEST = Severity.INFO
 NEEDS = (Backward, Step)
 
 BAD = """\
@@ -101,6 +103,8 @@ def _judge(view: View, window: WindowRecord, step: Step, others: frozenset[int])
         return None  # the same lines for another purpose: what clears every time clears twice
     if missed:
         severity, message = Severity.ERROR, _count(view, window, missed)
+        if kept:
+            severity = if_several(view, window, severity)
     else:
         missed = [b for b in lost if _is_beside(view, window, b)]
         severity, message = Severity.WARNING, _other(window, missed)
@@ -192,12 +196,14 @@ def _is_written(view: View, window: WindowRecord, total: int) -> bool:
         return True
     loaders = {event.loader for event in window.of(Drawn) if event.loader is not None}
     lengths = {view.facts.get(loader, {}).get("length") for loader in loaders}
-    return total in lengths or any(step.every_is_literal for step in window.steps)
+    return total in lengths or any(step.every_written == "literal" for step in window.steps)
 
 
 def _other(window: WindowRecord, missed: list[Backward]) -> str:
     name = quoted([window.optimizer])
-    loss = next((f" of `{b.loss.partition('#')[0]}`" for b in missed if b.loss), "")
+    # Of those that are cleared here: what was lost before them has a clear of its own.
+    last = missed[-1].loss if missed else None
+    loss = f" of `{last.partition('#')[0]}`" if last else ""
     return f"the gradients{loss} are cleared before the update of {name} uses them."
 
 

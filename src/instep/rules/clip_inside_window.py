@@ -13,7 +13,8 @@ micro-batches, right before the step.
 **When it is fine.** Where each micro-batch is meant to be bounded by itself, as in differentially
 private training: there each clipped gradient is copied away and `.grad` is cleared before the
 next backward, which this rule does not report. A clip with an infinite limit only measures the
-norm and is not reported either.
+norm and is not reported either. Where the window's size is an option that is 1 unless somebody
+gives it, this is a note; where nothing says what it is, a warning.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING
 from instep.rules.finding import Severity
 from instep.rules.mending import step_statement
 from instep.rules.moving import moves
-from instep.rules.reading import distinct, is_managed, only_measures, sure_size
+from instep.rules.reading import distinct, if_several, is_managed, only_measures, sure_size
 from instep.rules.view import report, spelled
 from instep.trace import Backward, Clip
 from instep.trace.gradients import clears, is_known
@@ -41,6 +42,7 @@ CODE = "INS301"
 NAME = "clip-inside-window"
 SUMMARY = "Gradients are clipped at every micro-batch instead of once before the update."
 SEVERITY = Severity.ERROR
+MILDEST = Severity.INFO
 NEEDS = (Clip,)
 
 BAD = """\
@@ -90,6 +92,7 @@ def _judge(view: View, window: WindowRecord) -> Iterator[Finding | None]:
                 sys.modules[__name__],
                 clip,
                 _message(view, window, clip, is_early=_is_early(window, clip)),
+                severity=if_several(view, window, Severity.ERROR),
                 related=[
                     (after[0], "more gradients are added here"),
                     *((step, "stepped here") for step in window.steps),

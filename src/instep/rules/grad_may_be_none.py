@@ -12,7 +12,8 @@ is why old code reads them at any time.
 `p.grad = None` needs no test.
 
 **When it is fine.** Behind a test that the gradient is not `None`, or inside a `try`: what stands
-behind a test is not reported.
+behind a test is not reported. Nor is what follows a clear in a project whose README or requirements
+name a torch from before 2.0.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from instep.rules.finding import Severity
-from instep.rules.reading import distinct, is_part
+from instep.rules.reading import distinct, is_for_torch_before, is_part
 from instep.rules.view import report, spelled
 from instep.trace import Backward, Created, GradEdited, GradRead, Opaque, Zero
 
@@ -75,6 +76,7 @@ def _judge(view: View) -> Iterator[Finding | None]:
     empty: dict[str, Event] = {}  # optimizers without any gradient, and what shows it
     frozen: dict[str, Created] = {}
     filled = False  # by any backward: another optimizer may hold the same parameters
+    fills = is_for_torch_before(view, 2, 0)  # zeros were what cleared gradients held
     for event in view.events:
         match event:
             case Created(role="optimizer"):
@@ -91,16 +93,16 @@ def _judge(view: View) -> Iterator[Finding | None]:
                 # its own, one of its terms is left out on this path, a model is a copy.
                 filled = True
                 empty.clear()
-            case Zero() if event.complete and event.set_to_none is not False:
+            case Zero() if event.complete and event.set_to_none is not False and not fills:
                 empty.update(dict.fromkeys(event.optimizers or (), event))
             case GradRead(guarded=False):
                 # Where no backward is seen at all, whoever calls this has done it.
                 if filled or view.trace.of(Backward) or event.parameter is not None:
-                    yield _judge_read(event, empty, frozen)
+                    yield _judge_read(view, event, empty, frozen)
 
 
 def _judge_read(
-    read: GradRead, empty: dict[str, Event], frozen: dict[str, Created]
+    view: View, read: GradRead, empty: dict[str, Event], frozen: dict[str, Created]
 ) -> Finding | None:
     model = next((m for m in frozen if read.parameter and is_part(read.parameter, m)), None)
     if model is not None:
@@ -109,12 +111,23 @@ def _judge_read(
     optimizers = read.optimizers or ()
     if not optimizers or not all(name in empty for name in optimizers):
         return None
+    if any(_holds_unknown(view, name) for name in optimizers):
+        return None  # copies of these parameters, perhaps
     name, shown = f"`{spelled(optimizers[0])}`", empty[optimizers[0]]
     if isinstance(shown, Zero):
         message = f"the gradients of {name} are None here: cleared, and not filled again."
         return _report(read, message, (shown, "cleared here"))
     message = f"the gradients of {name} are None here: no backward has filled them yet."
     return _report(read, message, (shown, "made here"))
+
+
+def _holds_unknown(view: View, optimizer: str) -> bool:
+    """Say whether the source makes an optimizer of parameters that it does not show to be a
+    model's.
+    """
+    facts = view.facts.get(optimizer, {})
+    is_read = view.facts.get("job", {}).get("source") == "check"
+    return is_read and facts.get("written") is True and not facts.get("models")
 
 
 def _report(read: GradRead, message: str, shown: tuple[Event, str]) -> Finding | None:

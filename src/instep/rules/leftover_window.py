@@ -232,7 +232,7 @@ def _report(
     loader = end.loader if isinstance(end, EpochEnd) else None
     batches = end.batches if isinstance(end, EpochEnd) else None
     length = gated.view.facts.get(loader, {}).get("length") if loader else None
-    is_sure = isinstance(length, int) and gated.gate.every_is_literal
+    is_sure = isinstance(length, int) and gated.gate.every_written == "literal"
     last = f"the last {left} of {counted(batches)}" if batches else f"the last {counted(left)}"
     if leak is None:
         verb = "reach" if left > 1 or batches else "reaches"
@@ -261,7 +261,7 @@ def _report(
 def _severity(gate: Step, *, is_sure: bool) -> Severity:
     if is_sure:
         return Severity.ERROR
-    return Severity.INFO if gate.every_is_one else Severity.WARNING
+    return Severity.INFO if gate.every_written == "one" else Severity.WARNING
 
 
 def _short(gated: _Gated) -> Iterator[Finding | None]:

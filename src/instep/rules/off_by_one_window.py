@@ -114,7 +114,7 @@ def _judge(
     if off is None:
         return None
     _, window, step = next(entry for entry in seen if entry[0] == off)
-    prefix = "" if step.every_is_literal else f"with a gate of {step.every}, "
+    prefix = "" if step.every_written == "literal" else f"with a gate of {step.every}, "
     return report(
         sys.modules[__name__],
         step,
@@ -127,9 +127,9 @@ def _judge(
 
 
 def _severity(step: Step) -> Severity:
-    if step.every_is_literal:
+    if step.every_written == "literal":
         return Severity.ERROR
-    return Severity.INFO if step.every_is_one else Severity.WARNING
+    return Severity.INFO if step.every_written == "one" else Severity.WARNING
 
 
 def _crosses(window: WindowRecord, loaders: frozenset[str | None]) -> bool:

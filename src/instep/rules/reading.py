@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from instep.rules.finding import Severity
 from instep.trace import Clip, Drawn, GradEdited, Measured, Opaque
 
 if TYPE_CHECKING:
@@ -13,11 +14,18 @@ if TYPE_CHECKING:
     from instep.rules.finding import Finding
     from instep.rules.view import View
     from instep.trace import Event, Fact, WindowRecord
+    from instep.trace.updates import Written
 
 
 def is_managed(view: View) -> bool:
     """Say whether a framework decides which micro-batch closes a window."""
     return bool(view.facts.get("job", {}).get("managed"))
+
+
+def is_for_torch_before(view: View, major: int, minor: int) -> bool:
+    """Say whether a project says that it is for a torch from before a version."""
+    torch = view.facts.get("job", {}).get("torch")
+    return isinstance(torch, tuple) and torch < (major, minor)
 
 
 def distinct(findings: Iterable[Finding | None]) -> Iterator[Finding]:
@@ -48,11 +56,37 @@ def sure_size(view: View, window: WindowRecord) -> int | None:
     size = window.micro_batches
     if view.facts.get("job", {}).get("source") != "check":
         return size
-    if any(step.every_is_literal and step.every == size for step in window.steps):
+    if any(step.every_written == "literal" and step.every == size for step in window.steps):
         return size
     loaders = {event.loader for event in window.of(Drawn)}
     lengths = (view.facts.get(loader, {}).get("length") for loader in loaders if loader)
     return size if size in lengths else None
+
+
+def written(view: View, window: WindowRecord) -> Written | None:
+    """Say where the number of micro-batches in a window is written, if the source counts them."""
+    for step in window.steps:
+        if step.every_written is not None:
+            return step.every_written
+    for event in window.of(Drawn):
+        found = view.facts.get(event.loader or "", {}).get("length_written")
+        if event.of is not None and found is not None:
+            return cast("Written", found)
+    return None
+
+
+def if_several(view: View, window: WindowRecord, severity: Severity) -> Severity:
+    """Return how bad it is what happens only in windows of several micro-batches.
+
+    Nobody meets it while the size of windows is an option that is 1; and where the source does not
+    say what it is, it may be.
+    """
+    match written(view, window):
+        case "one":
+            return Severity.INFO
+        case "nowhere":
+            return min(severity, Severity.WARNING)
+    return severity
 
 
 def only_measures(clip: Clip) -> bool:

@@ -14,7 +14,8 @@ zero, or if the schedule is constant: where the source says so, it is not report
 function makes one of several schedules and one of them is such. A step that waits for an epoch
 whose number is not in the source may well have had updates before it. `ReduceLROnPlateau` follows a
 measured value and schedulers that are given the epoch (`scheduler.step(epoch)`) do not count calls:
-none of these is reported.
+none of these is reported. Before torch 1.1 the scheduler came first: a project whose README or
+requirements name such a version is left alone.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING
 from instep.rules.finding import Severity
 from instep.rules.mending import evidence, loop_apart, statements
 from instep.rules.moving import carried, moves
-from instep.rules.reading import distinct, is_managed
+from instep.rules.reading import distinct, is_for_torch_before, is_managed
 from instep.rules.schedulers import counts_calls
 from instep.rules.view import report, spelled
 from instep.trace import EpochEnd, Opaque, Schedule, Step
@@ -74,8 +75,8 @@ for epoch in range(90):
 
 def judge(view: View) -> Iterator[Finding]:
     """Find schedulers whose first step comes before the first of their optimizer."""
-    if is_managed(view) or view.facts.get("job", {}).get("old"):
-        return
+    if is_managed(view) or is_for_torch_before(view, 1, 1):
+        return  # schedulers came first then
     first: dict[tuple[str, str | None], int] = {}
     for at, event in enumerate(view.events):
         if isinstance(event, Schedule) and event.optimizer is not None:

@@ -36,7 +36,7 @@ from instep.rules.finding import Severity
 from instep.rules.losses import divided
 from instep.rules.mending import evidence, offer, step_statement
 from instep.rules.patches import are_pieces
-from instep.rules.reading import distinct, only_measures
+from instep.rules.reading import distinct, if_several, only_measures, written
 from instep.rules.shares import accumulated, divides_more
 from instep.rules.view import report
 from instep.rules.window_mends import window_sizes
@@ -112,8 +112,8 @@ def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
         severity = Severity.WARNING  # a sum over the items would be right as it is
     noun = "micro-batch" if step.every or not pieces(window) else "piece"
     backward = window.kept[0]
-    given = "" if step.every_is_literal else f"with {counted(size, noun)} in a window, "
-    if severity is Severity.INFO and not step.every_is_one:
+    given = "" if step.every_written == "literal" else f"with {counted(size, noun)} in a window, "
+    if severity is Severity.INFO and written(view, window) != "one":
         given = (
             f"if the {size} backwards of this update are for {size} micro-batches, and not for "
             "several tasks, "
@@ -170,14 +170,13 @@ def _size(view: View, window: WindowRecord, step: Step) -> tuple[int, Severity] 
         found = sizes(window)
         size = step.every if step.every in found else max(found, default=0)
         # Where nobody has written it down, it may well be 1.
-        severity = Severity.ERROR if step.every_is_literal else Severity.WARNING
-        if step.every_is_one:
-            severity = Severity.INFO
-        return (size, severity) if size > 1 else None
+        severity = Severity.ERROR if step.every_written == "literal" else Severity.WARNING
+        return (size, if_several(view, window, severity)) if size > 1 else None
     drawn = pieces(window)
     if len(drawn) > 1 and all(are_pieces(view, piece) for piece in drawn):
         size = window.micro_batches
-        return (size, Severity.WARNING) if size > 1 and size == len(drawn) else None
+        severity = if_several(view, window, Severity.WARNING)
+        return (size, severity) if size > 1 and size == len(drawn) else None
     return None
 
 

@@ -24,13 +24,13 @@ class Created(Event):
                written, trainable (it has parameters), held (by any optimizer), part_of,
                loaded (from a file)
     loader     type, length (batches), batch_items, drop_last, pieces (of a batch), patches,
-               bounded (where its epoch ends is not known)
+               bounded (where its epoch ends is not known), length_written (where: `Written`)
     loss       type, reduction, unit ("samples", "tokens", "pixels"), ragged (the number of items
                differs between batches; "declared": it may), coupled (an item's loss depends on
                the other items)
     job        source ("check", "watch", "engine"), running (there is more to come), rank, ranks,
-               managed (by which framework), partial (a part of somebody else's loop), old (torch
-               before 0.5)
+               managed (by which framework), partial (a part of somebody else's loop), torch (the
+               version that the project says it is for: major, minor)
     """
 
     kind: ClassVar[str] = "created"

@@ -5,6 +5,9 @@ from typing import ClassVar, Literal
 from instep.trace.base import OnOptimizer, OnOptimizers
 from instep.trace.plain import dataclass
 
+Written = Literal["literal", "default", "one", "nowhere"]
+"""Where a number is written: itself, as the default of an option, as one that is 1, or nowhere."""
+
 
 @dataclass(frozen=True, slots=True)
 class WindowOpened(OnOptimizer):
@@ -103,8 +106,8 @@ class Step(OnOptimizer):
     scaler: str | None = None  # id of the scaler it went through; None: stepped directly
     closure: bool = False
     every: int | None = None  # micro-batches that its gate asks for; None: no gate, or unknown
-    every_is_literal: bool = False  # the gate's number is written in the source
-    every_is_one: bool = False  # it is 1 there, unless somebody asks for more
+    every_written: Written | None = None
+    """Where the gate's number is written; None: there is no gate, or a job is watched."""
     finite: bool | None = None  # all gradients were finite
     grad_norm: float | None = None  # of the gradients as used, after clipping
     lr: float | None = None  # of the first parameter group

@@ -54,7 +54,7 @@ def test_one_decision_for_one_condition(one, other, same):
 def test_a_remainder_is_compared_as_a_gate():
     gate = evaluated("(i + 1) % 4 == 0", "i = 3")
     assert isinstance(gate, Gate)
-    assert (gate.holds, gate.every, gate.literal) == (True, 4, True)
+    assert (gate.holds, gate.every, gate.written) == (True, 4, "literal")
 
 
 def test_a_counter_that_the_branch_resets_is_a_gate():

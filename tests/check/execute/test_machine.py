@@ -65,7 +65,7 @@ def test_problems_are_told_once_with_their_first_place():
         (0, False),
         ("text", True),
         (None, False),
-        (Gate(4, literal=True, holds=False), False),
+        (Gate(4, written="literal", holds=False), False),
         (ListValue([]), False),
         (ListValue([1], exact=False), True),
         (DictValue({}), False),

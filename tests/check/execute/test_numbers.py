@@ -43,9 +43,9 @@ def test_differences_count():
 def test_a_remainder_remembers_its_divisor():
     rest = evaluated("(i + 1) % 4", "i = 5")
     assert isinstance(rest, Mod)
-    assert (rest, rest.every, rest.literal) == (2, 4, True)
+    assert (rest, rest.every, rest.written) == (2, 4, "literal")
     rest = evaluated("5 % steps")
-    assert (rest.every, rest.literal) == (COUNT, False)
+    assert (rest.every, rest.written) == (COUNT, "nowhere")
 
 
 def test_rare_things_happen_in_the_few_iterations_that_are_run():

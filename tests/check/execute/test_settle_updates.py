@@ -95,8 +95,8 @@ for i, x in enumerate(loader):
         optimizer.step()
 """
     )
-    assert found(source.format("4"), "step").every_is_literal
-    assert not found(source.format("n"), "step").every_is_literal
+    assert found(source.format("4"), "step").every_written == "literal"
+    assert found(source.format("n"), "step").every_written == "nowhere"
 
 
 def test_a_scheduler_of_nobody_belongs_to_the_only_optimizer():

@@ -38,8 +38,8 @@ def test_unify_gives_what_a_value_turned_out_to_be():
 
 
 def test_a_gate_that_is_turned_hangs_on_the_same_count():
-    gate = Gate(4, literal=True, holds=False).turned(holds=True)
-    assert (gate.every, gate.literal, gate.holds) == (4, True, True)
+    gate = Gate(4, written="literal", holds=False).turned(holds=True)
+    assert (gate.every, gate.written, gate.holds) == (4, "literal", True)
     assert repr(gate) == "<Gate True every 4>"
 
 

@@ -108,7 +108,7 @@ def _bind_attribute(m: Machine, target: ast.Attribute, value: Value, scope: Scop
     elif isinstance(owner, Instance):
         _replaced(m, target, spelled, owner.attrs.get(target.attr), value, scope=scope)
     elif isinstance(owner, Unknown | Tensor) and target.attr == "grad":
-        grads.touch(m, target, whole, scope)
+        grads.touch(m, target, whole, scope, writes=value is not None)
     elif isinstance(owner, Ref) and target.attr in {"step", "zero_grad"}:
         m.note("opaque", target, scope, what=spelled, values=None)  # patched for everybody
     _name_it(value, spelled)

@@ -56,8 +56,7 @@ def _unknown(m: Machine, node: ast.AST, value: Unknown, name: str, scope: Scope)
     if found is None:
         spelled = f"{value.known_as}.{name}" if value.known_as else name
         found = value.attrs[name] = Unknown(f"{value.key}.{name}", spelled, value.drawn)
-        found.likely = scope.module.scan.defaults.get(name, found.likely)
-        found.single = name in scope.module.scan.ones
+        found.usual = scope.module.scan.defaults.get(name, 0)
         found.whole = value
     return found
 

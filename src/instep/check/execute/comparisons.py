@@ -17,7 +17,7 @@ from instep.check.execute.values import (
     Native,
     Ref,
     Unknown,
-    is_literal,
+    written,
 )
 
 if TYPE_CHECKING:
@@ -81,11 +81,11 @@ def _same_type(left: Value, right: Value) -> bool | None:
 def _gated(m: Machine, left: Value, right: Value, *, holds: bool) -> Value:
     for side in (left, right):
         if isinstance(side, Mod):
-            return Gate(side.every, literal=side.literal, holds=holds)
+            return Gate(side.every, written=side.written, holds=holds)
     for side, other in ((left, right), (right, left)):
         bound = number(other) if m.counting else None  # or else it is an end, not a window
         if isinstance(side, Tick) and isinstance(bound, int) and bound > 1:
-            return Gate(bound, literal=is_literal(other), holds=holds)
+            return Gate(bound, written=written(other), holds=holds)
     return holds
 
 

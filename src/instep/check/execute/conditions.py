@@ -35,7 +35,7 @@ def test(m: Machine, node: ast.expr, scope: Scope, *, prefer: bool, worth: bool)
 def _truth(m: Machine, node: ast.expr, scope: Scope) -> bool | Undecided:
     value = m.ev(node, scope)
     if isinstance(value, (Gate, Mod)):
-        m.seen_gate = (value.every, value.literal)
+        m.seen_gate = (value.every, value.written)
         if m.gate_matters and value.every <= MOST_EVERY and m.hang(value.every):
             raise RestartError
     found = truth(value)

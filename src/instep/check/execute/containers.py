@@ -79,9 +79,8 @@ def put_somewhere(value: ListValue, new: Value) -> None:
 def default(key: str, name: str, value: Value) -> Unknown:
     """Return a setting of which the source gives the default."""
     made = Unknown(key, name)
-    if type(value) is int and 2 <= value <= MOST_EVERY:
-        made.likely = value
-    made.single = type(value) is int and value == 1
+    if type(value) is int and 1 <= value <= MOST_EVERY:
+        made.usual = value
     return made
 
 

@@ -123,7 +123,7 @@ def _negated(value: Value) -> Value:
     if isinstance(value, Gate):
         return value.turned(holds=not value.holds)
     if isinstance(value, Mod):
-        return Gate(value.every, literal=value.literal, holds=value == 0)
+        return Gate(value.every, written=value.written, holds=value == 0)
     found = truth(value)
     return ~found if isinstance(found, Undecided) else not found
 

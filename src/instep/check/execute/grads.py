@@ -59,14 +59,17 @@ def is_moved(m: Machine, value: Value) -> bool:
     return True
 
 
-def touch(m: Machine, node: ast.AST, value: Thing, scope: Scope) -> None:
+def touch(m: Machine, node: ast.AST, value: Thing, scope: Scope, *, writes: bool = False) -> None:
     """Take note that the gradient of something is changed: of what an optimizer was given, or of
-    one out of a list that it was.
+    one out of a list that it was. Where a gradient is written, which is what copies of parameters
+    get theirs by, that may be any optimizer of which it is not known what it holds.
     """
     drawn = getattr(value, "drawn", None)
     known = {tensors.leaf(value), tensors.leaf(drawn)} - {None}
     for made in [note.data["thing"] for note in m.notes if note.kind == "made"]:
-        if isinstance(made, Optimizer) and not made.given.isdisjoint(known):
+        if not isinstance(made, Optimizer):
+            continue
+        if not made.given.isdisjoint(known) or (writes and made.nets is None):
             param = Param(None, complete=False, optimizer=made)
             m.note("grad-edited", node, scope, param=param, factor=None)
 
@@ -76,7 +79,7 @@ def changed(m: Machine, value: Unknown, call: Call) -> None:
     part: Unknown | None = value
     while part is not None and part.whole is not None:
         if (part.known_as or "").endswith(".grad"):
-            touch(m, call.node, part.whole, call.scope)
+            touch(m, call.node, part.whole, call.scope, writes=call.name in MOVES)
             return
         part = part.whole
 

@@ -128,6 +128,7 @@ class Ids:
                 patches=(pieces and loop.patches) or None,
                 again=(pieces and loop.comes_again()) or None,
                 length=loop.length if loop.literal else None,
+                length_written=loop.written,
             )
             self.created[found] = Created(found, "loader", facts)
         return found

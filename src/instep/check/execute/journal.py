@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from instep.check.execute.program import Module
     from instep.check.execute.values import Thing, Value
+    from instep.trace.updates import Written
 
 
 class Loop:
@@ -23,6 +24,7 @@ class Loop:
         self.outer = outer
         self.length: int | None = None
         self.literal = False
+        self.written: Written | None = None  # where the number of its iterations is
         self.supposed = False  # its length may be that of a branch, and another one without it
         self.index = 0
         self.nested = False  # another loop over data ran inside
@@ -31,7 +33,7 @@ class Loop:
         self.forwards = 0
         self.moduli: set[int] = set()
         # A gate that leaves the iteration was passed.
-        self.guard: tuple[int, bool | None] | None = None
+        self.guard: tuple[int, Written] | None = None
         self.unsure = False  # a gate's counter is not known
         # What it goes through again and again beside the batches.
         self.cycled: tuple[Value, ...] = ()

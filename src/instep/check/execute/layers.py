@@ -47,6 +47,8 @@ _MODES = pattern(
 )
 _SPOKEN = pattern(r"[A-Z]\w*(LSTM|GRU|Transformer|Attention)|LSTM|GRU|Transformer|Attention")
 """Names of layers that may have a mode, wherever they are mentioned."""
+_RUNS = pattern(r"\.(backward|eval|train|step)\(|no_grad|inference_mode")
+"""What a method says that trains a model, or tests it."""
 _BEFORE_DROPOUT = 5  # arguments that a recurrent layer takes before it
 _BARE = re.compile(
     r"^(Identity|\w*Dropout\w*|(Leaky|R|C)?ReLU6?|[CGS]?ELU|SiLU|Mish|Hard\w+|Tanh|(Log)?Sigmoid"
@@ -110,13 +112,15 @@ def is_modeless(cls: Class) -> bool:
 
 
 def _is_made_of_modeless(cls: Class) -> bool:
-    text = cls.scope.module.text(cls.code)
-    if _MODES.search(text):
+    module = cls.scope.module
+    body = _modelled(cls.code, module)
+    if any(_MODES.search(module.text(statement)) for statement in body):
         return False
-    called = [part for part in walk(cls.code) if isinstance(part, ast.Call)]
+    parts = [part for statement in body for part in walk(statement)]
+    called = [part for part in parts if isinstance(part, ast.Call)]
     made = {_called(call) for call in called if not _is_own(call)}
     made = {name for name in made if name[:1].isupper()}
-    for name in made.union(_spoken(cls.code)) - MODELESS - _HOLDERS - {cls.known_as}:
+    for name in made.union(_spoken(parts)) - MODELESS - _HOLDERS - {cls.known_as}:
         if name in _RECURRENT:
             if any(_called(call) == name and _may_drop(call) for call in called):
                 return False
@@ -125,13 +129,35 @@ def _is_made_of_modeless(cls: Class) -> bool:
     return True
 
 
+def _modelled(code: ast.ClassDef, module: Module) -> list[ast.stmt]:
+    """Return what of a class is the model: not methods that train or test it, which `forward` and
+    the making of it have no part in.
+    """
+    methods = {part.name: part for part in code.body if isinstance(part, ast.FunctionDef)}
+    if "forward" not in methods:
+        return code.body
+    needed: list[str] = [name for name in ("__init__", "forward") if name in methods]
+    for name in needed:
+        for part in walk(methods[name]):
+            used = getattr(part, "attr", "")
+            if used in methods and used not in needed:
+                needed.append(used)
+    return [
+        part
+        for part in code.body
+        if not isinstance(part, ast.FunctionDef)
+        or part.name in needed
+        or not _RUNS.search(module.text(part))
+    ]
+
+
 def _is_own(call: ast.Call) -> bool:
     """Say whether a part of the model is called: `self.P(x)` makes nothing."""
     return isinstance(call.func, ast.Attribute) and getattr(call.func.value, "id", None) == "self"
 
 
-def _spoken(code: ast.AST) -> Iterator[str]:
-    for part in walk(code):
+def _spoken(parts: list[ast.AST]) -> Iterator[str]:
+    for part in parts:
         name = getattr(part, "attr", None) or getattr(part, "id", None)
         if isinstance(name, str) and _SPOKEN.match(name):
             yield name

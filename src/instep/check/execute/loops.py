@@ -21,7 +21,7 @@ from instep.check.execute.machine import BREAK, CONTINUE, RAISE, RETURN
 from instep.check.execute.scan import calls_each
 from instep.check.execute.things import Optimizer
 from instep.check.execute.trees import walk
-from instep.check.execute.values import LENGTH, Unknown
+from instep.check.execute.values import LENGTH, Unknown, written
 from instep.trace.pattern import pattern
 
 if TYPE_CHECKING:
@@ -49,6 +49,9 @@ def for_(m: Machine, node: ast.For, scope: Scope) -> int | None:
         return _once(m, node, source, scope)
     loop = enter(m, node, source.kind, source.origin)
     loop.literal, loop.cycled = source.literal, source.cycled
+    if source.bound is not None:
+        m.look_up(source.bound, scope.module)
+        loop.written = written(source.bound)
     loop.supposed = source.literal and source.length == 1 and _is_supposed(m)
     loop.text = scope.module.spelled(node.iter)
     loop.name = scope.module.spelled(node.target)
@@ -202,8 +205,9 @@ def _plan(m: Machine, source: Source, loop: Loop) -> int:
     """Say how many iterations show what a loop does, after its first one."""
     length = source.length
     gated = bool(loop.moduli)
+    if loop.outer is None and loop.kind == "range" and (loop.nested or _is_epoch(loop.name)):
+        m.epochal = True
     if loop.nested and loop.kind == "range":
-        m.epochal = m.epochal or loop.outer is None
         # What goes round a loop over data counts epochs, unless a gate hangs on it.
         counts = gated and not _is_epoch(loop.name)
         most = m.lengths.short() if counts else EPOCHS

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from instep.check.execute.program import Module, Project
     from instep.check.execute.standins import Turns
     from instep.check.execute.things import Accelerator, Net
+    from instep.trace.updates import Written
 
     Evaluate = Callable[["Machine", Any, Scope], Value]
     Execute = Callable[["Machine", Any, Scope], "int | None"]
@@ -110,8 +111,8 @@ class Machine:
         self.derived: dict[tuple[Any, ...], Unknown] = {}
         self.memo: dict[Hashable, Value] = {}
         # The condition that is being tested, and those that were.
-        self.gates: list[tuple[int, bool | None]] = []
-        self.seen_gate: tuple[int, bool | None] | None = None
+        self.gates: list[tuple[int, Written]] = []
+        self.seen_gate: tuple[int, Written] | None = None
         self.gate_matters = False  # events hang on it
         self.bound: str | None = None  # it compares a count or an index with an unknown number
         self.ended = False  # it compares two known numbers, one of which may be a count
@@ -207,7 +208,13 @@ class Machine:
                 loop.forwards += 1
         return note
 
-    def gate(self) -> tuple[int, bool | None] | None:
+    def look_up(self, number: Value, module: Module) -> None:
+        """Ask the files around a module for what an option is that it counts with."""
+        if type(number) is Unknown and not number.usual and number.whole is not None:
+            name = (number.known_as or "").rpartition(".")[2]
+            number.usual = self.project.usual(module, name)
+
+    def gate(self) -> tuple[int, Written] | None:
         """Return the gate that stands before what happens now: its number, if it is literal."""
         if self.gates:
             return self.gates[-1]
@@ -219,7 +226,7 @@ class Machine:
         self.seen_gate, self.bound = None, None
         self.hung = self.ended = False
 
-    def answer(self) -> tuple[int, bool | None] | None:
+    def answer(self) -> tuple[int, Written] | None:
         """Return the gate in the condition that was tested, if there is one."""
         gate, self.seen_gate = self.seen_gate, None
         self.gate_matters = self.counting = False

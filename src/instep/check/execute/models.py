@@ -57,6 +57,8 @@ def forward(m: Machine, value: Net, call: Call) -> Value:
             if isinstance(made, Tensor) and made.nets is not None and value.trainable:
                 made.nets |= {value}  # it has parameters of its own
             return _unweighted(made)
+    if any("backprop" in name or "backward" in name for name in call.kwargs):
+        call.note(m, "opaque", what=call.name, values=None)  # it is asked to go backward by itself
     if not m.no_grad:
         sync = value.sync if value.spread_over() is not None else None
         notices = layers.notices_mode(value, call.scope.module)

@@ -19,9 +19,9 @@ from instep.check.execute.values import (
     ListValue,
     Thing,
     Unknown,
-    is_literal,
     key_of,
     unify,
+    written,
 )
 
 if TYPE_CHECKING:
@@ -172,7 +172,8 @@ def _modulo(m: Machine, node: ast.AST, left: Value, right: Value, scope: Scope) 
     elif not sure:
         for loop in m.loops:
             loop.unsure = True
-    rest.every, rest.literal = divisor, is_literal(right)
+    m.look_up(right, scope.module)
+    rest.every, rest.written = divisor, written(right)
     for loop in m.loops:
         # One turn through heads or tasks is a sum over them, and not a batch in pieces.
         loop.unsure = loop.unsure or any(_is_length(right, of) for of in loop.cycled)

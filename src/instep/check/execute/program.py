@@ -7,6 +7,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from instep.check.execute.around import Around
 from instep.check.execute.scan import Scan
 from instep.check.execute.trees import walk
 from instep.check.sources import read_units, units_from_bytes
@@ -185,6 +186,7 @@ class Project:
         self._found: dict[tuple[str, str, int], tuple[str | None, tuple[str, ...]]] = {}
         self._folders: dict[str, str] = {}
         self._present: dict[tuple[str, str], bool] = {}
+        self._around = Around()
         self.asked: set[str] = set()
         """Files that the imports since the last `adopt` mean or could mean: what is in them, and
         whether they are there, may change a judgement."""
@@ -216,6 +218,34 @@ class Project:
         file, tried = self._found[at]
         self.asked.update(tried)
         return None if file is None else self._load(file)
+
+    def torch_for(self, module: Module) -> tuple[int, int] | None:
+        """Return the torch that the files around a module say it is for."""
+        for folder in self._folders_of(module):
+            found = self._around.torch(folder)
+            self.asked |= self._around.read[folder]
+            if found is not None:
+                return found
+        return None
+
+    def usual(self, module: Module, name: str) -> int:
+        """Return the number that the files around a module give to an option; 0: they do not."""
+        for folder in self._folders_of(module):
+            found = self._around.number(folder, name)
+            self.asked |= self._around.read[folder]
+            if found:
+                return found
+        return 0
+
+    def _folders_of(self, module: Module) -> list[str]:
+        """Return the folders from that of a module up to the root of its project, or to the next
+        one where nothing says what the root is.
+        """
+        if module.file is None:
+            return []
+        here = os.path.dirname(os.path.abspath(module.file))  # noqa: PTH100, PTH120
+        found = [folder for folder in self._search(here) if here.startswith(folder)]
+        return found if _is_root(found[-1]) else found[:2]
 
     def meant(self, importer: Module, node: ast.Import | ast.ImportFrom) -> list[Module]:
         """Return the modules of the project that an import may mean."""

@@ -36,7 +36,7 @@ def all_in_one(m: Machine, call: Call) -> Value:
     update = call.kwargs.get("need_update", call.kwargs.get("update_grad", True))
     gate, holds = m.gate(), update
     if isinstance(update, Gate):
-        gate, holds = (update.every, update.literal), update.holds
+        gate, holds = (update.every, update.written), update.holds
         for loop in m.loops:
             loop.moduli.add(update.every)
     if holds is not False:

@@ -57,7 +57,6 @@ class Scan:
         self.imports: list[ast.Import | ast.ImportFrom] = []
         self.hot_names: set[str] = set(EVENTS)
         self.defaults: dict[str, int] = {}  # numbers that options of the command line have
-        self.ones: set[str] = set()  # those that are 1 unless somebody asks for more
         self.generators: set[ast.AST] = set()
         self.looping: set[ast.AST] = set()
         """Functions with a loop inside."""
@@ -225,9 +224,7 @@ class Scan:
         if isinstance(default, ast.Constant) and isinstance(flag, ast.Constant):
             name = str(flag.value).lstrip("-").replace("-", "_")
             number = default.value if type(default.value) is int else 0
-            if number == 1:
-                self.ones.add(name)
-            elif 1 < number <= MOST_EVERY:
+            if 1 <= number <= MOST_EVERY:
                 self.defaults[name] = number
 
     def _use(self, name: str, how: str) -> None:

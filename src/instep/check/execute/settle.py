@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from instep.check.execute.journal import Note
     from instep.check.execute.machine import Machine
+    from instep.check.execute.program import Module
     from instep.check.execute.things import Net, Param
     from instep.trace import Event, Fact
 
@@ -95,8 +96,9 @@ class Settler:
         if self.m.partial:
             facts["partial"] = True
         modules = {note.module for note in self.m.notes}
-        if any(module.is_old for module in modules):
-            facts["old"] = True
+        torch = self._torch(modules)
+        if torch is not None:
+            facts["torch"] = torch
         if all(module.unit.kind == "markdown" for module in modules) and not self._is_whole():
             facts["sketch"] = True
         yield Created("job", "job", facts)
@@ -104,6 +106,16 @@ class Settler:
         for assumption in self.m.decisions.assumed.values():
             place = assumption.module.place(assumption.node)
             yield Assumed(assumption.text, assumption.holds, place=place)
+
+    def _torch(self, modules: set[Module]) -> tuple[int, int] | None:
+        """Return the torch that the code is for, where a rule asks for it and somebody says so."""
+        if any(module.is_old for module in modules):
+            return _OLD
+        kinds = {note.kind for note in self.m.notes}
+        if kinds.isdisjoint(_DATED):
+            return None
+        found = [self.m.project.torch_for(module) for module in modules]
+        return max((torch for torch in found if torch is not None), default=None)
 
     def _is_whole(self) -> bool:
         """Say whether the making of an optimizer is to be seen: what begins after it leaves out
@@ -129,6 +141,9 @@ class Settler:
         )
 
 
+_DATED = frozenset({"schedule", "grad-read"})
+"""Notes of what was right with an older torch."""
+_OLD = (0, 4)
 _ON_ONE = frozenset({"step", "zero"})
 """Notes of what happens to one optimizer, and leaves something in the windows of others."""
 

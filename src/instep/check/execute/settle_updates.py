@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from instep.check.execute.things import Net, Optimizer, Param, Scaler, Scheduler
     from instep.check.execute.values import Value
     from instep.trace import Event, Place
+    from instep.trace.updates import Written
 
 
 def _backward(
@@ -87,16 +88,15 @@ def _step(
     optimizer: Optimizer,
     scaler: Scaler | None,
     closure: bool,
-    gate: tuple[int, bool | None] | None,
+    gate: tuple[int, Written] | None,
 ) -> Event:
-    every, literal = gate if gate is not None and not s.unsure else (None, False)
+    every, written = gate if gate is not None else (None, None)
     return Step(
         s.ids.of(optimizer),
         scaler=None if scaler is None else s.ids.of(scaler),
         closure=closure,
-        every=every,
-        every_is_literal=literal is True,
-        every_is_one=literal is None,
+        every=None if s.unsure else every,
+        every_written=written,
         place=place,
     )
 

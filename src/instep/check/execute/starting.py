@@ -140,9 +140,8 @@ def _arguments(function: Function, scope: Scope) -> list[Value]:
             continue
         value = Unknown(f"{id(function.code)}:{name}", name)
         number = default.value if isinstance(default, ast.Constant) else None
-        if type(number) is int and 2 <= number <= MOST_EVERY:
-            value.likely = number  # only if it turns out to count something
-        value.single = type(number) is int and number == 1
+        if type(number) is int and 1 <= number <= MOST_EVERY:
+            value.usual = number  # only if it turns out to count something
         made.append(value)
     return made
 

@@ -4,12 +4,19 @@ They have a module of their own because a compiled build leaves it as it is: an 
 kinds.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from instep.trace.updates import Written
+
 
 class Mod(int):
     """The rest of a division of a counter; it remembers what was divided by."""
 
     every: int
-    literal: bool | None  # None: it is 1 unless somebody asks for more
+    written: Written
 
 
 class Tick(int):

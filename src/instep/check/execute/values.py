@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from instep.check.execute.machine import Machine
     from instep.check.execute.program import Module
     from instep.check.execute.things import Net
+    from instep.trace.updates import Written
 
 Value = Any
 """A constant, a tuple of values, or a `Thing`."""
@@ -82,8 +83,7 @@ class Unknown(Thing):
 
     made: Thing | None = None  # what its use has shown it to be
     count: int | None = None  # the number it is taken for, once it is used as one
-    likely = COUNT  # what it would be taken for
-    single = False  # it is 1 unless somebody asks for more
+    usual = 0  # what it is unless somebody asks for another; 0: the source does not say
     inverse: Value = None  # it is 1 / this
     formula: tuple[Any, ...] | None = None  # the operation that it is the result of
     hint: frozenset[Net] | None = None  # the models that it was made of
@@ -104,15 +104,17 @@ class Unknown(Thing):
     def number(self) -> int:
         """Take it for a number, the same from now on."""
         if self.count is None:
-            self.count = self.likely
+            self.count = self.usual if self.usual > 1 else COUNT
         return self.count
 
 
-def is_literal(value: Value) -> bool | None:
-    """Say whether a number is written in the source; None: as 1, unless somebody asks for more."""
+def written(value: Value) -> Written:
+    """Say where a number is written: in the source, as the default of an option, or nowhere."""
     if not isinstance(value, Unknown):
-        return True
-    return None if value.single else False
+        return "literal"
+    if value.usual > 1:
+        return "default"
+    return "one" if value.usual else "nowhere"
 
 
 def unify(value: Value) -> Value:
@@ -221,11 +223,11 @@ class DictValue(Thing):
 class Gate:
     """A truth value that hangs on a count: `(i + 1) % 4 == 0`."""
 
-    __slots__ = ("every", "holds", "literal")
+    __slots__ = ("every", "holds", "written")
 
-    def __init__(self, every: int, *, literal: bool | None, holds: bool) -> None:
+    def __init__(self, every: int, *, written: Written, holds: bool) -> None:
         self.every = every
-        self.literal = literal
+        self.written = written
         self.holds = holds
 
     def __repr__(self) -> str:
@@ -233,4 +235,4 @@ class Gate:
 
     def turned(self, *, holds: bool) -> Gate:
         """Return what hangs on the same count, and now is this."""
-        return Gate(self.every, literal=self.literal, holds=holds)
+        return Gate(self.every, written=self.written, holds=holds)
