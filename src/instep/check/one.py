@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _MOST_CLEANED = 20
 # Comments of ours. Reading comments takes a while, and those to other tools are never reported.
-_OURS = re.compile(r"instep:|noqa[^\n]*INS\d", re.IGNORECASE)
+_OURS = re.compile(r"noqa[^\n]*ins\d")
 
 
 def check_bytes(
@@ -68,6 +68,16 @@ def _guarded(path: str, work: Callable[[], Outcome]) -> Outcome:
     except Exception as error:  # noqa: BLE001  # one file must not end the run of thousands
         broken = diagnose("crashed", Place(path, 1), f"instep failed on it ({_brief(error)}).")
     return Outcome(path, diagnostic=broken, followed=None)
+
+
+def _speaks_to_us(text: str) -> bool:
+    """Say whether comments of a text may be for instep.
+
+    >>> _speaks_to_us("# Instep: ignore"), _speaks_to_us("# NOQA: INS101"), _speaks_to_us("# noqa")
+    (True, True, False)
+    """
+    lowered = text.lower()  # ten times as fast as a pattern that ignores case
+    return "instep:" in lowered or ("noqa" in lowered and _OURS.search(lowered) is not None)
 
 
 def _brief(error: Exception) -> str:
@@ -113,7 +123,7 @@ class _Checked:
         for unit in read:
             judgement = self.judge(unit)
             found = self.selected(judgement.findings)
-            if found or _OURS.search(unit.text):
+            if found or _speaks_to_us(unit.text):
                 heard = suppress(unit, found, self.settings.rules, checked=self.codes)
                 unused = heard.unused if UNUSED_CODE in self.reported else ()
                 once = [f for f in heard.kept if (f.code, f.place) not in judgement.again]
