@@ -193,7 +193,7 @@ class _Checked:
 
     def _clean(self, spared: Collection[str], unit: Unit) -> tuple[str, Sequence[Finding]]:
         """Remove the comments that silence nothing."""
-        if UNUSED_CODE not in self.reported or not _OURS.search(unit.text):
+        if UNUSED_CODE not in self.reported or not _speaks_to_us(unit.text):
             return unit.text, ()
         found = self.selected(self.judge(unit).findings)
         unused = suppress(
