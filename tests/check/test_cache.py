@@ -77,6 +77,20 @@ def test_an_entry_holds_while_the_files_it_followed_do(cache):
     assert again() is None
 
 
+def test_an_entry_holds_while_a_folder_has_the_same_names(cache):
+    folder = Path("searched").absolute()
+    folder.mkdir()
+    cache.put("a.py", b"x", Outcome("a.py", followed=(str(folder),)))
+
+    def again():
+        return Cache(cache.folder, settings()).get("a.py", b"x")
+
+    (folder / ".hidden").write_text("")
+    assert again() is not None
+    (folder / "README.md").write_text("")
+    assert again() is None
+
+
 def test_what_nobody_can_answer_for_is_not_kept(cache):
     cache.put("a.py", b"x", Outcome("a.py", followed=None))
     cache.put("b.py", b"x", Outcome("b.py", before=b"x", after=b"y"))

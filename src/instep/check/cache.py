@@ -97,12 +97,18 @@ class Cache:
         return f"{_hash(data).decode()} {codes}"
 
     def _digest(self, path: str) -> str | None:
-        """Return the digest of a followed file; None if there is none, which may change too."""
+        """Return the digest of a followed file, or of the names in a folder that was searched;
+        None if there is none, which may change too.
+        """
         if path not in self._digests:
             self._digests[path] = None
             with contextlib.suppress(OSError, ValueError):
                 if Path(path).is_file():  # a device would never end
                     self._digests[path] = _hash(Path(path).read_bytes()).decode()
+                elif Path(path).is_dir():
+                    names = sorted(name for name in os.listdir(path) if name[0] != ".")  # noqa: PTH208
+                    digest = _hash("\0".join(names).encode("utf-8", "surrogateescape"))
+                    self._digests[path] = digest.decode()
         return self._digests[path]
 
 

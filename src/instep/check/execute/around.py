@@ -44,7 +44,8 @@ class Around:
         self._torch: dict[str, tuple[int, int] | None] = {}
         self._numbers: dict[str, dict[str, int]] = {}
         self.read: dict[str, set[str]] = {}
-        """By folder: what was looked at, whose change would change what is said."""
+        """By folder: what was looked at, whose change would change what is said, and the folders
+        that were searched for it."""
 
     def torch(self, folder: str) -> tuple[int, int] | None:
         """Return the newest torch that the files of a folder name, if each names one."""
@@ -78,14 +79,15 @@ class Around:
         return self._numbers[folder].get(name, 0)
 
     def _files(self, folder: str, names: re.Pattern[str]) -> list[str]:
-        found = [path for name, path in _listed(folder) if names.fullmatch(name)][:_MOST_FILES]
-        self.read.setdefault(folder, set()).update(found)
+        folders, files = _listed(folder)
+        found = [path for name, path in files if names.fullmatch(name)][:_MOST_FILES]
+        self.read.setdefault(folder, set()).update(folders, found)
         return found
 
 
-def _listed(folder: str) -> list[tuple[str, str]]:
-    """Return the files of a folder, and of folders in it that are called like settings: their
-    names and paths.
+def _listed(folder: str) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return a folder with those in it that are called like settings, and the names and paths of
+    their files.
     """
     found: list[tuple[str, str]] = []
     folders = [folder]
@@ -100,7 +102,7 @@ def _listed(folder: str) -> list[tuple[str, str]]:
                 found.append((entry.name, entry.path))
             elif each == folder and _FOLDERS.fullmatch(entry.name) and entry.is_dir():
                 folders.append(entry.path)
-    return found
+    return folders, found
 
 
 def _text(path: str) -> str:
