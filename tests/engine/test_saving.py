@@ -108,7 +108,7 @@ def test_writing_goes_on_while_training_does(tmp_path, monkeypatch):
 
     def slow(*args, **kwargs):
         may_write.wait(30)
-        write(*args, **kwargs)
+        return write(*args, **kwargs)
 
     monkeypatch.setattr(files, "write", slow)
     writing = job.stepper.save(path, wait=False)

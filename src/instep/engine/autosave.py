@@ -21,7 +21,7 @@ import torch
 
 from instep.checkpoint import disk, files
 from instep.checkpoint.envelope import EnvelopeError
-from instep.engine import saving, state
+from instep.engine import claims, saving, state
 from instep.engine.ranks import errands
 from instep.engine.signals import Signals
 from instep.errors import CheckpointError, SetupError
@@ -84,6 +84,8 @@ class Autosave:
         self._core = loop.core
         self._require_free(signals)
         self.path = disk.place_of(path)
+        claims.require_free(self.path)
+        self._knows_of_others = False
         # As it was given: where a link leads may differ between machines.
         self._given = Path(path).absolute()
         self.extra = extra
@@ -130,8 +132,14 @@ class Autosave:
         if self._core.autosave is self:
             self._core.autosave = None
             self._signals.restore()
+        claims.release(self.path, self)
 
     def __enter__(self) -> Self:
+        try:
+            claims.claim(self.path, self)
+        except SetupError:
+            self.stop()
+            raise
         return self
 
     def __exit__(
@@ -227,6 +235,7 @@ class Autosave:
 
     def _save_or_say(self, *, wait: bool) -> Writing | None:
         """Save; if the disk does not let us, say so and go on: training is not worth less."""
+        self._look_for_others()
         self._saved_at = (self._loop.index, time.monotonic())
         try:
             return self._stepper.save(self._given, extra=self.extra, wait=wait)
@@ -240,6 +249,24 @@ class Autosave:
                 more="autosave",
             )
             return None
+
+    def _look_for_others(self) -> None:
+        """Say, once, that somebody else saves here: a job that was started twice, most likely."""
+        desk = self._stepper._desk  # noqa: SLF001 -- what this stepper has written
+        is_writing = desk.writing is not None and not desk.writing.is_done
+        if self._knows_of_others or is_writing or self._stepper.ranks.rank:
+            return
+        mine, there = desk.seals.get(self.path, ""), claims.seal_of(self.path)
+        if not mine or not there or mine == there:
+            return
+        self._knows_of_others = True
+        self._core.warn(
+            f"somebody else saves at {self.path}.",
+            why="the checkpoint there is not the one that this run has put there: two runs replace "
+            "each other's, and the next start goes on from whichever was the last. (Said once.)",
+            fix="end the other run, if this job was started twice; give each run its own path.",
+            more="autosave",
+        )
 
     def _too_late(self, number: int) -> None:
         updates, _ = self._saved_at

@@ -58,6 +58,8 @@ class Desk:
         """The last one, until somebody has waited for it."""
         self.group: Any = None
         """Another group of the same processes, for writing while they train."""
+        self.seals: dict[Path, str] = {}
+        """What was put at each path last: see `claims.seal_of`."""
 
     def clear(self) -> None:
         """Wait until what is being written is on the disk; raise if it could not be."""
@@ -95,7 +97,11 @@ def save(
     if not wait:
         parts = copied(parts)
     updates = parts["stepper"]["index"]
-    writing = Writing(place, updates, lambda: files.write(place, parts, updates=updates))
+
+    def write() -> None:
+        desk.seals[place] = files.write(place, parts, updates=updates).digest.hex()
+
+    writing = Writing(place, updates, write)
     writing.start(wait=wait)
     desk.writing = writing
     return writing
@@ -122,12 +128,14 @@ def _save_together(
     if wait:
         write.tensors()
         write.finish()
+        desk.seals[place] = write.folder.name
         return Writing(place, updates, lambda: None)
     wait_for_tensors = write.copy_tensors()
 
     def rest() -> None:
         wait_for_tensors()
         write.finish()
+        desk.seals[place] = write.folder.name
 
     writing = Writing(place, updates, rest)
     writing.start(wait=False)
