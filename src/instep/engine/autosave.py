@@ -263,7 +263,7 @@ class Autosave:
         self._core.warn(
             f"somebody else saves at {self.path}.",
             why="the checkpoint there is not the one that this run has put there: two runs replace "
-            "each other's, and the next start goes on from whichever was the last. (Said once.)",
+            "each other's, and the next start goes on from whichever was the last.",
             fix="end the other run, if this job was started twice; give each run its own path.",
             more="autosave",
         )
