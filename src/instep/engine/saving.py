@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from instep.errors import StateError, WindowError
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from torch import nn
@@ -88,7 +90,8 @@ def save(
     if not stepper.ranks.is_alone or disk.is_folder(place):
         _require_whole_shards(stepper, loop)
         require_all(stepper, loop, errands.SAVE, path, how="" if wait else "wait=False")
-        desk.writing = _save_together(stepper, loop, desk, place, extra=extra, wait=wait)
+        with _between_rounds(loop):
+            desk.writing = _save_together(stepper, loop, desk, place, extra=extra, wait=wait)
         return desk.writing
     disk.require_ours(place)
     parts = {**_shared(stepper), **_own(stepper, extra)}
@@ -168,6 +171,11 @@ def require_all(
     errands.require_all(together, errand, path, place, gather, how=how)
 
 
+def _between_rounds(loop: Loop) -> AbstractContextManager[None]:
+    together = loop.core.together
+    return nullcontext() if together is None else together.between_rounds()
+
+
 def _talk(stepper: Stepper, loop: Loop) -> Talk:
     together = loop.core.together
     return Talk(stepper.ranks, waiting=None if together is None else together.waiting, mark=mark)
@@ -197,6 +205,11 @@ def load(stepper: Stepper, loop: Loop, path: PathLike, *, previous: bool) -> Loa
     """Put back what was saved; nothing changes unless all of it fits."""
     place = disk.place_of(path)
     require_all(stepper, loop, errands.LOAD, path, how="previous=True" if previous else "")
+    with _between_rounds(loop):
+        return _load(stepper, loop, place, previous=previous)
+
+
+def _load(stepper: Stepper, loop: Loop, place: Path, *, previous: bool) -> Loaded:
     talk = _talk(stepper, loop)
     if talk.gather(disk.is_folder(place))[0]:
         found = folders.choose(place, talk, previous=previous)

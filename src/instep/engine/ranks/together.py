@@ -277,6 +277,21 @@ class Together:
         self._exchange.leave(reason)
 
     @contextlib.contextmanager
+    def between_rounds(self) -> Iterator[None]:
+        """Surround collectives that are no rounds, as those of a save.
+
+        Who leaves them alone (an interrupt, a handler that exits) sends nothing any more: the
+        others would take it for a part of what they wait for, and gloo ends their processes then.
+        """
+        before, self._is_inside = self._is_inside, True
+        try:
+            yield
+        except BaseException as error:
+            self._is_inside = not is_agreed(error)
+            raise
+        self._is_inside = before
+
+    @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
         """Tell the others of whatever is raised in here, once."""
         before = self._given_up
