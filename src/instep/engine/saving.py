@@ -91,8 +91,7 @@ def save(
         _require_whole_shards(stepper, loop)
         require_all(stepper, loop, errands.SAVE, path, how="" if wait else "wait=False")
         with _between_rounds(loop):
-            desk.writing = _save_together(stepper, loop, desk, place, extra=extra, wait=wait)
-        return desk.writing
+            return _save_together(stepper, loop, desk, place, extra=extra, wait=wait)
     disk.require_ours(place)
     parts = {**_shared(stepper), **_own(stepper, extra)}
     for name, part in parts.items():
@@ -104,9 +103,9 @@ def save(
     def write() -> None:
         desk.seals[place] = files.write(place, parts, updates=updates).digest.hex()
 
-    writing = Writing(place, updates, write)
+    # Known before it begins: after an interrupt the next save waits for it, too.
+    desk.writing = writing = Writing(place, updates, write)
     writing.start(wait=wait)
-    desk.writing = writing
     return writing
 
 
@@ -140,7 +139,7 @@ def _save_together(
         write.finish()
         desk.seals[place] = write.folder.name
 
-    writing = Writing(place, updates, rest)
+    desk.writing = writing = Writing(place, updates, rest)
     writing.start(wait=False)
     return writing
 
