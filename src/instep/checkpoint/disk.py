@@ -271,6 +271,8 @@ def explanation(path: Path, error: OSError) -> CheckpointError:
     if full:
         fix = "free some space, or save somewhere else. There must be room for one more "
         fix += "checkpoint than the two that are kept."
+    elif error.errno in (errno.ENOTDIR, errno.EEXIST):
+        fix = "give another path: there is a file where this one has a folder."
     elif error.errno == errno.ENAMETOOLONG:
         fix = "give it a shorter name: files beside it have up to 17 characters more."
     return CheckpointError(

@@ -283,13 +283,13 @@ class Together:
         Who leaves them alone (an interrupt, a handler that exits) sends nothing any more: the
         others would take it for a part of what they wait for, and gloo ends their processes then.
         """
-        before, self._is_inside = self._is_inside, True
+        self._is_inside = True
         try:
             yield
         except BaseException as error:
             self._is_inside = not is_agreed(error)
             raise
-        self._is_inside = before
+        self._is_inside = False
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
