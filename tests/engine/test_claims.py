@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import threading
 import warnings
@@ -10,6 +12,7 @@ import pytest
 import torch
 
 import instep
+from instep.checkpoint import disk
 from instep.engine import claims
 from instep.errors import InstepWarning, SetupError
 from tests.engine.kit import batches, mean_loss, mlp
@@ -147,3 +150,17 @@ def test_what_is_this_runs_own_is_not_said(path, how):
             shutil.copy(path.with_suffix(".aside"), path)
 
     assert said_by(stepper, path, between) == []
+
+
+def test_one_that_failed_when_it_was_in_place_is_this_runs_own(path, monkeypatch):
+    real, calls = disk.sync_folder, []
+
+    def sync(folder):
+        calls.append(folder)
+        if len(calls) == 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(folder)
+
+    monkeypatch.setattr(disk, "sync_folder", sync)
+    (text,) = said_by(stepper_of(), path, lambda: None)
+    assert text.startswith("no checkpoint after")

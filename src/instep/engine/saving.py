@@ -101,6 +101,8 @@ def save(
     updates = parts["stepper"]["index"]
 
     def write() -> None:
+        # Of one that failed on the way it is not known whether it is in place.
+        desk.seals.pop(place, None)
         desk.seals[place] = files.write(place, parts, updates=updates).digest.hex()
 
     # Known before it begins: after an interrupt the next save waits for it, too.
@@ -113,6 +115,7 @@ def _save_together(
     stepper: Stepper, loop: Loop, desk: Desk, place: Path, *, extra: Any, wait: bool
 ) -> Writing:
     talk = _talk(stepper, loop)
+    desk.seals.pop(place, None)
     # An error on one rank is one on all: nobody waits for who does not come.
     with talk.together("the checkpoint"):
         own, shared = _own(stepper, extra), _shared(stepper)
