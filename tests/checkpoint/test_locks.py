@@ -312,3 +312,49 @@ def test_one_stepper_saves_from_several_threads(tmp_path):
     assert stepper.load(path).updates == 7
     assert raised == []
     assert left_in(tmp_path) == ["run.ckpt", "run.ckpt.previous"]
+
+
+def interrupted_at(count, save):
+    """Save, with Ctrl-C where a function of ours begins or ends, as Python would have it."""
+    seen = 0
+
+    def trace(frame, event, _arg):
+        nonlocal seen
+        if not frame.f_code.co_filename.endswith(("locks.py", "disk.py", "background.py")):
+            return None
+        if event in ("call", "return"):
+            seen += 1
+            if seen == count:
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        save()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(None)
+    return seen >= count
+
+
+# What an interrupt has left open is closed by the collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("wait", [True, False], ids=["", "background"])
+def test_an_interrupt_anywhere_holds_nobody_up(tmp_path, monkeypatch, wait):
+    monkeypatch.setattr(locks, "PATIENCE", 0.5)
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # a few hundred times
+    count = 0
+    is_interrupted = True
+    while is_interrupted:
+        count += 1
+        path, stepper = tmp_path / str(count) / "run.ckpt", saving_stepper(1)
+        stepper.save(path)
+        stepper._loop.index = 2
+        is_interrupted = interrupted_at(count, lambda s=stepper, p=path: s.save(p, wait=wait))
+        assert saving_stepper(0).load(path).updates in (1, 2)
+        stepper._loop.index = 3
+        stepper.save(path)
+        assert saving_stepper(0).load(path).updates == 3
+        assert left_in(path.parent) == ["run.ckpt", "run.ckpt.previous"]
+    assert count > (30 if wait else 5)

@@ -21,6 +21,13 @@ def three():
     crew.end()
 
 
+@pytest.fixture(scope="module")
+def four():
+    crew = Crew(4)
+    yield crew
+    crew.end()
+
+
 @pytest.fixture(params=[2, 3])
 def crew(request):
     return request.getfixturevalue({2: "two", 3: "three"}[request.param])

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
@@ -25,11 +26,16 @@ def spread(model: nn.Module, kind: str) -> nn.Module:
         }
         name = options.get(kind)
         return DistributedDataParallel(model, **({name: True} if name else {}))
-    if kind == "fsdp":
+    if kind in ("fsdp", "hsdp"):
+        options = {}
+        if kind == "hsdp":
+            # Two replicas, each cut over half of the ranks.
+            shape = (2, distributed.get_world_size() // 2)
+            options["mesh"] = init_device_mesh("cpu", shape, mesh_dim_names=("copies", "shards"))
         for layer in model:
             if list(layer.parameters(recurse=False)):
-                fully_shard(layer)
-        return fully_shard(model)
+                fully_shard(layer, **options)
+        return fully_shard(model, **options)
     return model
 
 

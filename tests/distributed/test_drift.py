@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -25,6 +26,8 @@ def change(model, how):
         if how == "a little":
             # One unit in the last place of one weight.
             first[0, 0] = torch.nextafter(first[0, 0], torch.tensor(9.0).double())
+        elif how == "the last row":
+            first[-1].mul_(1.5)
         else:
             first.mul_(1.01)
 
@@ -36,7 +39,9 @@ def drifting(rank, world, kind, where, how, path):
     group = distributed.group.WORLD
     stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1), group=group)
     loss = lambda batch: (mean_loss(model, *batch), len(batch[1]))
-    drift.EVERY = 4 if where == "by count" else 100
+    drift.EVERY = 6 if where == "by count" else 100
+    # What it sees of a parameter is the first row, then.
+    drift.FEW = 1 if where == "by count" else 2**14
     data = dealt(SIZES)[rank]
 
     def loop():
@@ -50,14 +55,16 @@ def drifting(rank, world, kind, where, how, path):
     if rank == 1 and where != "loop's end":
         change(model, how)
     before = error = None
+    steps = 0
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         try:
             if where == "save":
                 stepper.save(path)
-            elif where == "by count":
+            elif where in ("by count", "next close"):
                 for _ in range(4):
                     before = values(model)
+                    steps += 1
                     stepper.step(data[0], loss, split=2)
             else:
                 loop()
@@ -65,21 +72,24 @@ def drifting(rank, world, kind, where, how, path):
             error = raised
             assert before is None or values(model) == before
     said = [str(each.message) for each in warned if issubclass(each.category, InstepWarning)]
+    assert where != "next close" or how == "a little" or steps == 1
+    assert where != "by count" or how == "a little" or steps > 1
     return None if error is None else str(error), is_agreed(error), said
 
 
 @pytest.mark.parametrize("kind", ["ddp", "plain"])
 @pytest.mark.parametrize(
-    ("where", "doing"),
+    ("where", "how", "doing"),
     [
-        ("next loop", "the start of a loop"),
-        ("loop's end", "the close of 'optimizer'"),
-        ("save", "the checkpoint"),
-        ("by count", "the close of 'optimizer'"),
+        ("next loop", "much", "the start of a loop"),
+        ("loop's end", "much", "the close of 'optimizer'"),
+        ("save", "much", "the checkpoint"),
+        ("next close", "much", "the close of 'optimizer'"),
+        ("by count", "the last row", "the close of 'optimizer'"),
     ],
 )
-def test_a_change_on_one_rank_stops_all(three, tmp_path, kind, where, doing):
-    for text, known, said in three.run(drifting, kind, where, "much", str(tmp_path / "run")):
+def test_a_change_on_one_rank_stops_all(three, tmp_path, kind, where, how, doing):
+    for text, known, said in three.run(drifting, kind, where, how, str(tmp_path / "run")):
         assert text.startswith("rank 1 and rank 0 have different weights.")
         assert f"It was found at {doing}, which did not happen on any rank" in text
         assert known
@@ -87,7 +97,7 @@ def test_a_change_on_one_rank_stops_all(three, tmp_path, kind, where, doing):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("where", ["next loop", "save", "by count"])
+@pytest.mark.parametrize("where", ["next loop", "save", "next close", "by count"])
 def test_last_bits_that_differ_are_said_once(two, tmp_path, where):
     for text, _, said in two.run(drifting, "ddp", where, "a little", str(tmp_path / "run")):
         assert text is None
@@ -158,3 +168,47 @@ def test_weights_without_end_are_compared_by_their_bits():
     one = torch.tensor([1.0, float("nan")])
     assert weights_of([one]) == weights_of([one.clone()])
     assert weights_of([]) == ()
+
+
+def few_of(*tensors):
+    """A lane's worth of what a glance looks at."""
+    lane = SimpleNamespace(name="g", optimizers=[torch.optim.SGD(tensors, lr=0.1)])
+    looking = Drift()
+    assert looking.glance(lane) == 0  # the first close compares all
+    looking.note_close("g")
+    return looking, lane
+
+
+def test_a_glance_is_of_another_parameter_each_time():
+    tensors = [torch.randn(3, 4, requires_grad=True), torch.randn((), requires_grad=True)]
+    looking, lane = few_of(*tensors, torch.empty(0, 2, requires_grad=True))
+    seen = set()
+    for _ in range(6):
+        seen.add(looking.glance(lane))
+        looking.note_close("g")
+    assert len(seen) == 3
+    assert 0 not in seen
+
+
+def test_a_glance_is_of_a_few(monkeypatch):
+    monkeypatch.setattr(drift, "FEW", 8)
+    weight = torch.randn(6, 4, requires_grad=True)
+    looking, lane = few_of(weight)
+    before = looking.glance(lane)
+    with torch.no_grad():
+        weight[2:] += 1
+        assert looking.glance(lane) == before
+        weight[1, 3] += 1
+    assert looking.glance(lane) != before
+
+
+def test_only_ranks_with_the_same_weights_are_compared():
+    looked = [Said(Kind.CLOSE, glance=glance) for glance in (5, 6, 5, 6)]
+    assert Drift().is_suspect(looked)
+    assert Drift([[0, 1], [2, 3]]).is_suspect(looked)
+    assert not Drift([[0, 2], [1, 3]]).is_suspect(looked)
+    assert not Drift([]).is_suspect(looked)
+    weights = said((1.0, 5.0), (2.0, 9.0), (1.0, 5.0), (3.0, 7.0))
+    Drift([[0, 2]]).require_same(weights, "a close")
+    with pytest.raises(WindowError, match=r"rank 3 and rank 1 have different weights"):
+        Drift([[0, 2], [1, 3]]).require_same(weights, "a close")

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ import torch
 from torch import distributed, multiprocessing
 
 import instep
-from instep.checkpoint import folders
+from instep.checkpoint import folders, shards
 from instep.engine.ranks import rollcall
 from tests.distributed.kit import dealt, spread
 from tests.engine.kit import mean_loss, mlp
@@ -34,12 +35,26 @@ def told_to_end_now(number, frame):
     os._exit(3)
 
 
-def train(rank: int, victim: int, where: str, path: str) -> None:
+def interrupted(save: Any, *args: Any, **options: Any) -> Any:
+    """It comes where all ranks write their parts of the tensors, and wait for each other."""
+    os.kill(os.getpid(), signal.SIGTERM)
+    return save(*args, **options)
+
+
+SAVED = ("autosave", "autosave, and a handler behind it", "inside of a save")
+
+
+def train(rank: int, victim: int, how: Any, where: str, path: str) -> None:
     model = spread(mlp(), "ddp")
     stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
     data = dealt([[3, 4, 1, 2, 5, 1]] * 3)[rank]
-    is_saved = where == "autosave"
-    with stepper.autosave(path, every=100) if is_saved else contextlib.nullcontext():
+    is_saved = where in SAVED
+    every = 2 if where == "inside of a save" else 100
+    with stepper.autosave(path, every=every) if is_saved else contextlib.nullcontext():
+        if where in SAVED[1:]:
+            signal.signal(signal.SIGTERM, how)
+        if where == "inside of a save" and rank == victim:
+            shards.save = partial(interrupted, shards.save)
         for _ in range(3):
             for window in stepper.windows(data, size=2):
                 for x, y in window:
@@ -47,7 +62,7 @@ def train(rank: int, victim: int, where: str, path: str) -> None:
                         if where == "close":
                             # It comes while this rank waits for the others.
                             threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
-                        else:
+                        elif where != "inside of a save":
                             os.kill(os.getpid(), signal.SIGTERM)
                     if window.index == 1 and rank != victim and where == "close":
                         time.sleep(0.7)
@@ -63,7 +78,7 @@ def work(rank: int, world: int, store: str, case: tuple, path: str, pipe: Any) -
     distributed.init_process_group("gloo", timeout=timedelta(seconds=TIMEOUT), **options)
     start = time.monotonic()
     try:
-        train(rank, victim, where, path)
+        train(rank, victim, how, where, path)
     except instep.errors.WindowError as error:
         pipe.send((error.what, error.why, time.monotonic() - start))
         os._exit(1)  # a group that is broken may keep its process
@@ -107,6 +122,9 @@ CASES = {
     "at once": (1, told_to_end_now, "body", "rank 1 is gone, before the close"),
     "while it waits": (1, told_to_end, "close", "rank 1"),
     "after it was saved": (1, told_to_end, "autosave", "rank 1"),
+    "by a handler that was set later": (1, told_to_end, SAVED[1], "rank 1 gave up"),
+    "inside of a save": (1, told_to_end, SAVED[2], "rank 1 gave up, so the checkpoint"),
+    "inside of a save, who begins it": (0, told_to_end, SAVED[2], "rank 0 gave up, so the check"),
     "with the store": (0, told_to_end_now, "body", "rank 0 is gone, before the close"),
 }
 
@@ -125,5 +143,7 @@ def test_the_others_say_who_ended(tmp_path, name):
         assert what.startswith((f"rank {victim} gave up", f"rank {victim} is gone"))
         # To find out that a store is gone takes a few seconds more.
         assert seconds < (TIMEOUT / 2 if name == "with the store" else rollcall.ROLL_CALL)
-    if where == "autosave":
-        assert folders.finished(tmp_path / "run")
+    if where in SAVED:
+        # The first one is made at once; whatever comes behind it is finished or not there.
+        count = 2 if where == "autosave" else 1
+        assert len(folders.finished(tmp_path / "run")) == count

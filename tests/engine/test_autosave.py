@@ -191,7 +191,7 @@ def test_a_full_disk_is_said_and_training_goes_on(path, whole, monkeypatch):
         if len(calls) == 3:
             with disk.explained(place):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        real(place, parts, updates=updates)
+        return real(place, parts, updates=updates)
 
     monkeypatch.setattr(files, "write", write)
     with pytest.warns(InstepWarning, match="no checkpoint after 4 updates.*the disk is full"):

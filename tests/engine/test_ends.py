@@ -263,3 +263,127 @@ def test_a_run_that_goes_on_counts_what_was_done():
             break
     stepper.load_state_dict(state)
     assert len(list(stepper.batches(DataLoader(DATA, 2)))) == 4
+
+
+class Bar:
+    """As tqdm's: what it gives is what is in it."""
+
+    def __init__(self, iterable):
+        self.iterable = iterable
+
+    def __iter__(self):
+        yield from self.iterable
+
+
+Bar.__iter__.__module__ = "tqdm.std"
+
+
+class Notebook(Bar):
+    def __iter__(self):
+        yield from super().__iter__()
+
+
+Notebook.__iter__.__module__ = "tqdm.notebook"
+
+
+def first(batch):
+    return next(iter(batch[batch < 5].tolist()))
+
+
+AROUND = {
+    "tqdm": Bar,
+    "tqdm in a notebook": Notebook,
+    "enumerate": enumerate,
+    "zip": lambda loader: zip(loader, DataLoader(DATA, 1), strict=False),
+    "zip, behind": lambda loader: zip(range(40), itertools.count(), loader, strict=False),
+    "map": lambda loader: map(list, loader),
+    "tqdm of enumerate": lambda loader: Bar(enumerate(loader)),
+    "enumerate of tqdm": lambda loader: enumerate(Bar(loader)),
+    "zip of tqdm of zip": lambda loader: zip(Notebook(zip(loader, strict=True)), strict=True),
+}
+
+
+@pytest.mark.parametrize(
+    ("how", "around"),
+    [*((how, around) for how in ("plain", "dealt") for around in AROUND), ("workers", "tqdm")],
+)
+def test_inside_of_what_passes_on_every_batch(how, around):
+    options = {"multiprocessing_context": "fork", "num_workers": 1} if how == "workers" else {}
+    data = [Numbers(5), Numbers()]
+    loaders = [DataLoader(each, 2, **options) for each in data]
+    if how == "dealt":
+        loaders = [shard(each) for each in loaders]
+    with pytest.raises(WindowError, match=r"the loader ended after 2 of 6 batches"):
+        trained(AROUND[around](loaders[0]))
+    assert len(trained(AROUND[around](loaders[1]))) == 6
+
+
+def test_a_function_that_ends_the_epoch():
+    with pytest.raises(WindowError, match=r"the loader ended after 3 of 6 batches"):
+        trained(map(first, DataLoader(DATA, 2)))
+
+
+def begun(loader, batches):
+    iterator = iter(loader)
+    for _ in range(batches):
+        next(iterator)
+    return iterator
+
+
+def generated(loader):
+    yield from loader
+
+
+def started(generator):
+    next(generator)
+    return generator
+
+
+@pytest.mark.parametrize(
+    ("loader", "came"),
+    [
+        (zip(DataLoader(DATA, 2), DataLoader(range(8), 2), strict=False), 4),
+        (zip(DataLoader(DATA, 2), range(3), strict=False), 3),
+        (zip([1, 2], DataLoader(DATA, 2), strict=False), 2),
+        (zip(DataLoader(DATA, 2), (1, 2), itertools.count(), strict=False), 2),
+        (zip(DataLoader(DATA, 2), itertools.islice(itertools.count(), 2), strict=False), 2),
+        (zip(DataLoader(DATA, 2), {1: 1}, strict=False), 1),
+        (zip(DataLoader(DATA, 2), begun(DataLoader(DATA, 2), 4), strict=False), 2),
+        (begun(DataLoader(DATA, 2), 2), 4),
+        (begun(shard(DataLoader(DATA, 2)), 2), 4),
+        (enumerate(DataLoader(Stream(), 2)), 4),
+        (enumerate(shard(DataLoader(Stream(), 2))), 4),
+        (enumerate(shard([1, 2, 3])), 3),
+        (enumerate(Choosy(DATA, 2)), 2),
+        (zip(Sparing(DATA, 2), strict=True), 2),
+        (Bar(itertools.islice(DataLoader(DATA, 2), 3)), 3),
+        (Bar([1, 2, 3]), 3),
+        (filter(torch.any, DataLoader(DATA, 1)), 11),
+        (zip(generated([1, 2]), DataLoader(DATA, 2), strict=False), 2),
+        (enumerate(started(iter(Bar(DataLoader(DATA, 2))))), 5),
+        (itertools.chain(DataLoader(DATA, 2), [1]), 7),
+    ],
+)
+def test_what_is_inside_may_end_as_it_does(loader, came):
+    assert len(trained(loader, style="function")) == came
+
+
+def test_many_things_around_are_not_looked_into():
+    loader = DataLoader(Numbers(5), 2)
+    for _ in range(20):
+        loader = enumerate(loader)
+    assert len(trained(loader, style="function")) == 2
+
+
+def test_a_run_inside_of_something_that_goes_on():
+    model = mlp()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    for _, batch in stepper.batches(enumerate(DataLoader(DATA, 2))):
+        if 4 in batch:
+            state = stepper.state_dict()
+            break
+    stepper.load_state_dict(state)
+    assert len(list(stepper.batches(enumerate(DataLoader(DATA, 2))))) == 4
+    stepper.load_state_dict(state)
+    with pytest.raises(WindowError, match=r"the loader ended after 4 of 6 batches"):
+        list(stepper.batches(enumerate(DataLoader(Numbers(8), 2))))

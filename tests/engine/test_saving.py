@@ -108,7 +108,7 @@ def test_writing_goes_on_while_training_does(tmp_path, monkeypatch):
 
     def slow(*args, **kwargs):
         may_write.wait(30)
-        write(*args, **kwargs)
+        return write(*args, **kwargs)
 
     monkeypatch.setattr(files, "write", slow)
     writing = job.stepper.save(path, wait=False)
@@ -471,3 +471,12 @@ def test_names_that_no_file_can_have_are_explained(tmp_path, name, words):
         with pytest.raises(CheckpointError):
             stepper.load(path, previous=previous)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_where_a_folder_would_be(tmp_path):
+    model = torch.nn.Linear(1, 1)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(CheckpointError, match="there is a file where this one has a folder"):
+        stepper.save(tmp_path / "notes" / "run.ckpt")
+    assert (tmp_path / "notes").read_text() == "mine"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,37 @@ def test_a_handler_that_raises_leaves_a_checkpoint_to_go_on_from(path, handled):
     assert run.resumed.updates == 1
     plain, _ = train(path.with_name("plain"))
     assert_bit_identical(model, plain)
+
+
+def test_a_handler_that_was_set_later_and_ends_the_run(path, handled):
+    class Ends:
+        def told(self, number, frame):
+            raise KeyboardInterrupt
+
+    def train(when, handler):
+        model = mlp()
+        stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        with stepper.autosave(path.with_name(when), every=2):
+            if handler is not None:
+                signal.signal(signal.SIGTERM, handler)
+            for window in stepper.windows(batches([2] * 6), size=1):
+                for x, y in window:
+                    window.backward(mean_loss(model, x, y), items=len(y))
+                if window.index == 2:
+                    if when == "by itself":
+                        raise KeyboardInterrupt
+                    signal.raise_signal(signal.SIGTERM)
+
+    words = "SIGTERM has ended this run, and nothing was saved then(.|\n)*made after 2 updates"
+    with pytest.warns(InstepWarning, match=words), pytest.raises(KeyboardInterrupt):
+        train("later", Ends().told)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", InstepWarning)
+        with pytest.raises(KeyboardInterrupt):
+            train("by itself", Ends().told)
+        signal.signal(signal.SIGTERM, Ends().told)
+        with pytest.raises(KeyboardInterrupt):
+            train("before", None)
 
 
 def test_signals_that_are_ignored_are_saved_at_all_the_same(path, handled):

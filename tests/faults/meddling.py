@@ -48,6 +48,8 @@ class Meddling:
     def __init__(self, plan: Plan | None, fault: str = "kill", log: Path | None = None) -> None:
         self.counts: Counter[str] = Counter()
         self.raised = 0
+        self.failed = ""
+        """What failed, by its name, where the disk was full."""
         self._plan, self._fault, self._log = plan, fault, log
         self._phase = "forward"
         self._pid = os.getpid()
@@ -88,6 +90,7 @@ class Meddling:
     def _counted(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         self.tick()
         if self._fault == "full" and original.__name__ != "unlink" and self._is_full():
+            self.failed = original.__name__
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return original(*args, **kwargs)
 

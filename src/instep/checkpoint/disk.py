@@ -35,6 +35,8 @@ from instep.errors import CheckpointError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from instep.checkpoint.envelope import Head
+
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -155,8 +157,11 @@ def _require_checkpoint(path: Path) -> None:
             )
 
 
-def write_whole(path: Path, write: Callable[[Sealing], None], *, updates: int) -> None:
-    """Put a sealed file in place, the one before aside; on any error nothing has changed."""
+def write_whole(path: Path, write: Callable[[Sealing], None], *, updates: int) -> Head:
+    """Put a sealed file in place, the one before aside; on any error nothing has changed.
+
+    Returns its head.
+    """
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.writing")
@@ -165,7 +170,7 @@ def write_whole(path: Path, write: Callable[[Sealing], None], *, updates: int) -
                 with _opened(temporary, path) as file:
                     sealing = Sealing(file)
                     write(sealing)
-                    sealing.seal(updates=updates)
+                    head = sealing.seal(updates=updates)
                     file.flush()
                     os.fsync(file.fileno())
                     if os.name != "posix":  # pragma: no cover -- what is open has no other name
@@ -174,6 +179,7 @@ def write_whole(path: Path, write: Callable[[Sealing], None], *, updates: int) -
                     with locks.one_process(path):
                         _put_in_place(temporary, path)
                         _remove_left_over(path)
+                    return head
             finally:
                 temporary.unlink(missing_ok=True)
 
@@ -265,6 +271,8 @@ def explanation(path: Path, error: OSError) -> CheckpointError:
     if full:
         fix = "free some space, or save somewhere else. There must be room for one more "
         fix += "checkpoint than the two that are kept."
+    elif error.errno in (errno.ENOTDIR, errno.EEXIST):
+        fix = "give another path: there is a file where this one has a folder."
     elif error.errno == errno.ENAMETOOLONG:
         fix = "give it a shorter name: files beside it have up to 17 characters more."
     return CheckpointError(

@@ -59,9 +59,9 @@ def require_plain(parts: Any, name: str = "parts") -> None:
         )
 
 
-def write(path: Path, parts: dict[str, Any], *, updates: int) -> None:
-    """Write a checkpoint; it appears whole or not at all."""
-    disk.write_whole(path, lambda sealing: _serialise(parts, sealing), updates=updates)
+def write(path: Path, parts: dict[str, Any], *, updates: int) -> Head:
+    """Write a checkpoint, and return its head; it appears whole or not at all."""
+    return disk.write_whole(path, lambda sealing: _serialise(parts, sealing), updates=updates)
 
 
 def _serialise(parts: dict[str, Any], sealing: Sealing) -> None:

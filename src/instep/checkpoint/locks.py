@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import time
+from io import FileIO
 from typing import TYPE_CHECKING, BinaryIO
 from weakref import WeakValueDictionary
 
@@ -36,8 +37,21 @@ class _Place:
     def __init__(self) -> None:
         # The same thread may come again: a handler of a signal that saves.
         self.turn = threading.RLock()
-        self.depth = 0
-        """How often the lock between processes is held, by the thread whose turn it is."""
+        self.is_held = False
+        """Whether the thread whose turn it is keeps other processes away."""
+        self.file: FileIO | None = None
+        """What is locked for that, or about to be.
+
+        Always in here: Ctrl-C may come between any two calls, and a lock that nobody knows of any
+        more would keep this very process away.
+        """
+
+    def let_go(self) -> None:
+        """Let other processes in."""
+        if self.file is not None:
+            _unlock(self.file.fileno())
+            self.file.close()
+            self.file = None
 
 
 class _Places:
@@ -84,20 +98,20 @@ def one_process(path: Path) -> Iterator[None]:
     """Let one process at a time change what is at this path; raise if another one does not end."""
     place = _places.at(path)
     with place.turn:
-        if place.depth:
+        if place.is_held:
             yield
             return
         name = lock_of(path)
-        descriptor = _acquire(name, path)
-        place.depth += 1
         try:
+            place.let_go()  # of what an interrupt has left
+            _acquire(place, name, path)
+            place.is_held = True
             yield
         finally:
-            place.depth -= 1
-            if descriptor is not None:
+            is_held, place.is_held = place.is_held, False
+            if is_held and place.file is not None:
                 name.unlink(missing_ok=True)
-                _unlock(descriptor)
-                os.close(descriptor)
+            place.let_go()
 
 
 def mark(file: BinaryIO) -> None:
@@ -122,18 +136,19 @@ def remove_unless_marked(path: Path) -> None:
             path.unlink()
 
 
-def _acquire(name: Path, path: Path) -> int | None:
-    """Return what holds the lock; None where there are none."""
+def _acquire(place: _Place, name: Path, path: Path) -> None:
+    """Lock the file of this name; where there are no locks, nothing is held then."""
     until = time.monotonic() + PATIENCE
     while True:
-        descriptor = os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
-        is_ours = _try_to_lock(descriptor)
-        if is_ours and _is_still(descriptor, name):
-            return descriptor
-        os.close(descriptor)
+        place.file = FileIO(name, "ab")
+        is_ours = _try_to_lock(place.file.fileno())
+        if is_ours and _is_still(place.file.fileno(), name):
+            return
+        place.file.close()
+        place.file = None
         if is_ours is None:
             name.unlink(missing_ok=True)
-            return None
+            return
         if time.monotonic() > until:
             # Its cause is one of the disk: a run that saves itself goes on and tries again.
             raise _busy(path) from OSError(errno.EBUSY, os.strerror(errno.EBUSY))

@@ -21,7 +21,7 @@ import torch
 
 from instep.checkpoint import disk, files
 from instep.checkpoint.envelope import EnvelopeError
-from instep.engine import saving, state
+from instep.engine import claims, saving, state
 from instep.engine.ranks import errands
 from instep.engine.signals import Signals
 from instep.errors import CheckpointError, SetupError
@@ -84,6 +84,8 @@ class Autosave:
         self._core = loop.core
         self._require_free(signals)
         self.path = disk.place_of(path)
+        claims.require_free(self.path)
+        self._knows_of_others = False
         # As it was given: where a link leads may differ between machines.
         self._given = Path(path).absolute()
         self.extra = extra
@@ -97,6 +99,9 @@ class Autosave:
             extra.update(self.resumed.extra or {})
         self._loaded_as = self._place()
         self._saved_at = (loop.index, time.monotonic())
+        """When it was tried last."""
+        self._kept = loop.index
+        """Updates in the last checkpoint."""
         if self.resumed is None:
             # What cannot be saved is found out now, and not an hour later; and a run that is killed
             # before its first checkpoint begins again with the same weights.
@@ -122,7 +127,7 @@ class Autosave:
 
     def save(self) -> None:
         """Save now; only where the run can be continued, as `stepper.save`."""
-        self._stepper.save(self._given, extra=self.extra)
+        self._kept = self._stepper.save(self._given, extra=self.extra).updates
         self._saved_at = (self._loop.index, time.monotonic())
 
     def stop(self) -> None:
@@ -130,8 +135,14 @@ class Autosave:
         if self._core.autosave is self:
             self._core.autosave = None
             self._signals.restore()
+        claims.release(self.path, self)
 
     def __enter__(self) -> Self:
+        try:
+            claims.claim(self.path, self)
+        except SetupError:
+            self.stop()
+            raise
         return self
 
     def __exit__(
@@ -141,6 +152,8 @@ class Autosave:
         tb: TracebackType | None,
     ) -> None:
         try:
+            if kind is not None:
+                self._explain_end(self._signals.ended_by(tb))
             if kind is None and self._core.autosave is self:
                 if not self._is_as_loaded():
                     self.save()
@@ -148,6 +161,19 @@ class Autosave:
                 self._signals.pass_on()
         finally:
             self.stop()
+
+    def _explain_end(self, number: int | None) -> None:
+        """Say why nothing was saved, where a handler of a signal has ended the run."""
+        if number is not None:
+            name = signal.Signals(number).name
+            self._core.warn(
+                f"{name} has ended this run, and nothing was saved then.",
+                why=f"its handler was set after autosave had begun, in the place of the one that "
+                f"saves. The last checkpoint was made after {self._kept} updates.",
+                fix=f"set your handler of {name} before stepper.autosave(): it is called when the "
+                "work is saved.",
+                more="autosave",
+            )
 
     def _place(self) -> tuple[object, ...]:
         """Return what differs once anything was done since a checkpoint was loaded."""
@@ -227,9 +253,10 @@ class Autosave:
 
     def _save_or_say(self, *, wait: bool) -> Writing | None:
         """Save; if the disk does not let us, say so and go on: training is not worth less."""
+        self._look_for_others()
         self._saved_at = (self._loop.index, time.monotonic())
         try:
-            return self._stepper.save(self._given, extra=self.extra, wait=wait)
+            writing = self._stepper.save(self._given, extra=self.extra, wait=wait)
         except CheckpointError as error:
             if not isinstance(error.__cause__, OSError):
                 raise
@@ -240,13 +267,32 @@ class Autosave:
                 more="autosave",
             )
             return None
+        self._kept = writing.updates
+        return writing
+
+    def _look_for_others(self) -> None:
+        """Say, once, that somebody else saves here: a job that was started twice, most likely."""
+        desk = self._stepper._desk  # noqa: SLF001 -- what this stepper has written
+        is_writing = desk.writing is not None and not desk.writing.is_done
+        if self._knows_of_others or is_writing or self._stepper.ranks.rank:
+            return
+        mine, there = desk.seals.get(self.path, ""), claims.seal_of(self.path)
+        if not mine or not there or mine == there:
+            return
+        self._knows_of_others = True
+        self._core.warn(
+            f"somebody else saves at {self.path}.",
+            why="the checkpoint there is not the one that this run has put there: two runs replace "
+            "each other's, and the next start goes on from whichever was the last.",
+            fix="end the other run, if this job was started twice; give each run its own path.",
+            more="autosave",
+        )
 
     def _too_late(self, number: int) -> None:
-        updates, _ = self._saved_at
         self._core.warn(
             f"{signal.Signals(number).name} came, and no safe point before its deadline.",
             why="a micro-batch was being worked on all the time, or nothing of the stepper ran. "
-            f"The last checkpoint was made after {updates} updates.",
+            f"The last checkpoint was made after {self._kept} updates.",
             fix="raise deadline= together with the scheduler's own, or use smaller micro-batches.",
             more="autosave",
         )

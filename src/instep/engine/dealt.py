@@ -295,7 +295,7 @@ class Pass(Iterator[Any]):
         self, batches: Iterator[Any], dealer: Any, epoch: int, start: Start | None = None
     ) -> None:
         """epoch: the one that was begun of its stream; 0: it has none, or is not looked at."""
-        self._batches = batches
+        self.batches = batches
         self.dealer = dealer
         self.start = start
         passed: Passed | None = getattr(dealer, "instep_passed", None)
@@ -315,7 +315,7 @@ class Pass(Iterator[Any]):
 
     def _drawn(self) -> Any:
         try:
-            return next(self._batches)
+            return next(self.batches)
         except StopIteration:
             if self.told.epoch and self.told.passed is not None:
                 self._require_whole(self.told.passed)
@@ -334,13 +334,13 @@ class Pass(Iterator[Any]):
             ) from None
 
     def __len__(self) -> int:
-        return len(self._batches)  # type: ignore[arg-type]  # as the iterator of a DataLoader has
+        return len(self.batches)  # type: ignore[arg-type]  # as the iterator of a DataLoader has
 
     def __getattr__(self, name: str) -> Any:
         # Some programs know what the iterator of a DataLoader has.
-        if name.startswith("__") or "_batches" not in vars(self):
+        if name.startswith("__") or "batches" not in vars(self):
             raise AttributeError(name)
-        return getattr(self._batches, name)
+        return getattr(self.batches, name)
 
 
 def start_of(loader: Any, dealer: Any) -> Start:

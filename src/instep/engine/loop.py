@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from instep.engine import rng
 from instep.engine.dealt import Known, Listener, refuse_a_part
 from instep.engine.feed import Feed
+from instep.engine.repeats import Repeats
 from instep.engine.seeding import Seeding
 from instep.errors import StateError, WindowError
 
@@ -53,6 +54,8 @@ class Loop:
         """The loaders that its loops have drawn from."""
         self.seeds = Seeding()
         """Whether its loaders are made for their epochs, each with a seed."""
+        self.repeats = Repeats()
+        """The orders of its loaders."""
         self.are_loaded = False
         """Whether these come from a saved state, and the next loop is to begin with them."""
 
@@ -61,6 +64,8 @@ class Loop:
         together = self.core.together
         world = 1 if together is None else together.ranks.world
         refuse_a_part(loader, world)
+        if resumed is None and (together is None or together.ranks.rank == 0):
+            self._look_for_repeats(loader)
         self.seeds.look(rng.generators_of(loader), self.generators)
         is_next = self.are_loaded and resumed is None
         feed = Feed(
@@ -75,6 +80,20 @@ class Loop:
         )
         self.are_loaded = False
         return feed
+
+    def _look_for_repeats(self, loader: Iterable[Any]) -> None:
+        problem = self.repeats.look(loader, self.epoch)
+        if problem:
+            # The same for every number of loops, so that it is said once.
+            self.core.warn(
+                "a DistributedSampler gives every epoch in the same order.",
+                why=f"it gave {problem}: its order is one of seed and epoch, and nobody has told "
+                "it the epoch.",
+                fix="call loader.sampler.set_epoch(epoch) before the loop of each epoch, or use "
+                "instep.distributed.shard(loader), which needs no call and repeats no samples; "
+                "shuffle=False says that one order is meant.",
+                more="ranks",
+            )
 
     def epoch_to_save(self) -> int:
         """Return the epoch that a resumed run begins with: the next, once this one's loop is over.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from instep.errors import StateError, WindowError
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from torch import nn
@@ -58,6 +60,8 @@ class Desk:
         """The last one, until somebody has waited for it."""
         self.group: Any = None
         """Another group of the same processes, for writing while they train."""
+        self.seals: dict[Path, str] = {}
+        """What was put at each path last: see `claims.seal_of`."""
 
     def clear(self) -> None:
         """Wait until what is being written is on the disk; raise if it could not be."""
@@ -86,8 +90,8 @@ def save(
     if not stepper.ranks.is_alone or disk.is_folder(place):
         _require_whole_shards(stepper, loop)
         require_all(stepper, loop, errands.SAVE, path, how="" if wait else "wait=False")
-        desk.writing = _save_together(stepper, loop, desk, place, extra=extra, wait=wait)
-        return desk.writing
+        with _between_rounds(loop):
+            return _save_together(stepper, loop, desk, place, extra=extra, wait=wait)
     disk.require_ours(place)
     parts = {**_shared(stepper), **_own(stepper, extra)}
     for name, part in parts.items():
@@ -95,9 +99,15 @@ def save(
     if not wait:
         parts = copied(parts)
     updates = parts["stepper"]["index"]
-    writing = Writing(place, updates, lambda: files.write(place, parts, updates=updates))
+
+    def write() -> None:
+        # Of one that failed on the way it is not known whether it is in place.
+        desk.seals.pop(place, None)
+        desk.seals[place] = files.write(place, parts, updates=updates).digest.hex()
+
+    # Known before it begins: after an interrupt the next save waits for it, too.
+    desk.writing = writing = Writing(place, updates, write)
     writing.start(wait=wait)
-    desk.writing = writing
     return writing
 
 
@@ -105,6 +115,7 @@ def _save_together(
     stepper: Stepper, loop: Loop, desk: Desk, place: Path, *, extra: Any, wait: bool
 ) -> Writing:
     talk = _talk(stepper, loop)
+    desk.seals.pop(place, None)
     # An error on one rank is one on all: nobody waits for who does not come.
     with talk.together("the checkpoint"):
         own, shared = _own(stepper, extra), _shared(stepper)
@@ -122,14 +133,16 @@ def _save_together(
     if wait:
         write.tensors()
         write.finish()
+        desk.seals[place] = write.folder.name
         return Writing(place, updates, lambda: None)
     wait_for_tensors = write.copy_tensors()
 
     def rest() -> None:
         wait_for_tensors()
         write.finish()
+        desk.seals[place] = write.folder.name
 
-    writing = Writing(place, updates, rest)
+    desk.writing = writing = Writing(place, updates, rest)
     writing.start(wait=False)
     return writing
 
@@ -158,6 +171,11 @@ def require_all(
     gather = _talk(stepper, loop).gather
     together, place = loop.core.together, disk.place_of(path)
     errands.require_all(together, errand, path, place, gather, how=how)
+
+
+def _between_rounds(loop: Loop) -> AbstractContextManager[None]:
+    together = loop.core.together
+    return nullcontext() if together is None else together.between_rounds()
 
 
 def _talk(stepper: Stepper, loop: Loop) -> Talk:
@@ -189,6 +207,11 @@ def load(stepper: Stepper, loop: Loop, path: PathLike, *, previous: bool) -> Loa
     """Put back what was saved; nothing changes unless all of it fits."""
     place = disk.place_of(path)
     require_all(stepper, loop, errands.LOAD, path, how="previous=True" if previous else "")
+    with _between_rounds(loop):
+        return _load(stepper, loop, place, previous=previous)
+
+
+def _load(stepper: Stepper, loop: Loop, place: Path, *, previous: bool) -> Loaded:
     talk = _talk(stepper, loop)
     if talk.gather(disk.is_folder(place))[0]:
         found = folders.choose(place, talk, previous=previous)

@@ -16,11 +16,12 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import FrameType
+    from types import FrameType, TracebackType
 
     Handler = Callable[[int, FrameType | None], object] | int | signal.Handlers | None
 
@@ -65,6 +66,15 @@ class Signals:
                 signal.signal(number, signal.SIG_DFL if previous is None else previous)
         self._previous = {}
         self.received = None
+
+    def ended_by(self, trace: TracebackType | None) -> int | None:
+        """Return the signal whose handler raised this, if it was set in the place of ours."""
+        codes = {frame.f_code for frame, _ in traceback.walk_tb(trace)}
+        for number in self._previous:
+            found = signal.getsignal(number)
+            if found != self._handle and getattr(found, "__code__", None) in codes:
+                return number
+        return None
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._pid:

@@ -108,7 +108,15 @@ class Closing:
         require_alike(heard, [lane])
         self._together.streams.require_same(heard, what)
         self._together.drift.require_same(heard, what)
+        if self._together.drift.is_suspect(heard):
+            self._look_closer(what, lane, has_more=said.has_more)
         return Verdict.of(heard, len(lane.buffers.members))
+
+    def _look_closer(self, what: str, lane: Lane, *, has_more: bool) -> None:
+        """Compare all weights, because a few differ; all ranks have heard so, and come here."""
+        drift = self._together.drift
+        said = Said(Kind.WEIGHTS, lane.name, has_more=has_more, weights=drift.all_of(lane))
+        drift.require_same(self._together.round(said, what), what)
 
     def _own(self, lane: Lane, scale: float, *, has_more: bool) -> Own:
         buffers = lane.buffers
@@ -135,6 +143,7 @@ class Closing:
             has_more=has_more,
             print_of=self._print_of(lane),
             weights=self._together.weights_at_close(lane),
+            glance=self._together.drift.glance(lane),
             alike=self._together.alike.of([lane]),
             streams=self._together.streams.news(),
             micro_batches=lane.micro_batches,

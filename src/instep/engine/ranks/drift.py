@@ -5,6 +5,10 @@ its weights is two numbers: the sum of their bits, which is the same or not, and
 sizes, which tells a change by hand from the last bits of another kind of device. They travel in
 headers that are sent anyway: at the start of a loop, at the last close of one, at every hundredth
 close and at a save.
+
+That reads all weights. At every other close a rank looks at a few of one parameter, each time of
+another: averaged weights, or a checkpoint that was loaded, differ everywhere. Where these differ,
+all ranks tell of all their weights in one more round, before anything is added up.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from instep.engine.ranks.headers import agreed, ranks_that
+from instep.engine.ranks.sharded import local
 from instep.errors import four_lines, warn
 
 if TYPE_CHECKING:
@@ -32,6 +37,8 @@ FAR = 1e-5
 """What differs by more, of the sum of sizes, is no matter of rounding."""
 PART = 2**22
 """Elements that are added up at a time: their bits are first copied into a wider type."""
+FEW = 2**14
+"""Elements that a glance is about, or as many as one row has."""
 
 _WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _WHY = (
@@ -44,7 +51,9 @@ _WHY = (
 class Drift:
     """When the weights of one stepper's optimizers are looked at, and what follows."""
 
-    def __init__(self) -> None:
+    def __init__(self, teams: Sequence[Sequence[int]] | None = None) -> None:
+        """teams: ranks that hold the same weights, each a list; None: all of them do."""
+        self._teams = teams
         self._closes: dict[str, int] = {}
         self._has_warned = False
 
@@ -61,26 +70,58 @@ class Drift:
 
         is_last: whether this rank's loader has ended.
         """
+        if self._teams == []:
+            return ()
         closes = self._closes.get(lane.name, 0)
-        if closes and (is_last or closes % EVERY == 0):
-            return weights_of(lane.buffers.members)
+        # The values of whole parameters at their first close are part of their fingerprint.
+        is_first = not closes and self._teams is not None
+        if is_first or (closes and (is_last or closes % EVERY == 0)):
+            return self.all_of(lane)
         return ()
+
+    def all_of(self, lane: Lane) -> tuple[float, ...]:
+        """Return what this rank says of all weights of an optimizer (syncs)."""
+        return weights_of([local(p) for o in lane.optimizers for p in _held(o)])
+
+    def glance(self, lane: Lane) -> int:
+        """Return a number of a few weights, before the update; 0 where nothing is told (syncs)."""
+        closes = self._closes.get(lane.name, 0)
+        held = [p for o in lane.optimizers for p in _held(o)]
+        if not closes or self._has_warned or self._teams == [] or not held:
+            return 0
+        chosen = local(held[closes % len(held)]).detach()
+        if chosen.ndim and len(chosen):
+            chosen = chosen[: max(FEW * len(chosen) // max(chosen.numel(), 1), 1)]
+        return 1 + zlib.crc32(repr(bits_of(chosen).tolist()).encode())
+
+    def is_suspect(self, heard: Sequence[Said]) -> bool:
+        """Whether glances differ between ranks that hold the same weights; the same on all."""
+        return any(len({heard[rank].glance for rank in team}) > 1 for team in self._among(heard))
 
     def between(self, lanes: Iterable[Lane]) -> tuple[float, ...]:
         """Return what this rank says outside of a close (syncs)."""
+        if self._teams == []:
+            return ()
         closed = [lane for lane in lanes if self.has_closed(lane.name)]
-        return weights_of([p for lane in closed for o in lane.optimizers for p in _held(o)])
+        return weights_of([local(p) for lane in closed for o in lane.optimizers for p in _held(o)])
+
+    def _among(self, heard: Sequence[Said]) -> Sequence[Sequence[int]]:
+        return [range(len(heard))] if self._teams is None else self._teams
 
     def require_same(self, heard: Sequence[Said], doing: str) -> None:
         """Raise if weights are far apart; warn once if only their last bits are."""
-        told = [said.weights[0] for said in heard if said.weights]
+        for team in self._among(heard):
+            self._require_same(heard, team, doing)
+
+    def _require_same(self, heard: Sequence[Said], team: Sequence[int], doing: str) -> None:
+        told = [heard[rank].weights[0] for rank in team if heard[rank].weights]
         # Where some loaders have ended and others not, only some tell, and who is wrong is open.
-        if len(told) < len(heard) or len(set(told)) == 1:
+        if len(told) < len(team) or len(set(told)) == 1:
             return
         # What most ranks have is taken for right.
-        among = told.index(max(told, key=told.count))
+        among = team[told.index(max(told, key=told.count))]
         first = heard[among].weights
-        other = [number != first[0] for number in told]
+        other = [rank in team and said.weights[0] != first[0] for rank, said in enumerate(heard)]
         far = [
             flag and _is_far(said.weights, first) for flag, said in zip(other, heard, strict=True)
         ]

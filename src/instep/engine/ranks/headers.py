@@ -42,6 +42,8 @@ class Kind(IntEnum):
     """It is about to run a micro-batch whose gradients are added up at once, or has none."""
     SHAPES = 8
     """It is about to share representations, of these shapes."""
+    WEIGHTS = 9
+    """It tells of all its weights, because a few of them differ between ranks."""
 
 
 class Share(NamedTuple):
@@ -76,6 +78,8 @@ class Said:
     """A fingerprint of the parameters, the same on all ranks if the models are."""
     weights: tuple[float, ...] = ()
     """Two numbers of its weights, if they are compared now."""
+    glance: int = 0
+    """A number of a few of its weights; 0: it has not looked."""
     alike: str = ""
     """Numbers of what the optimizers were told, the same on all ranks if that is."""
     micro_batches: int = 0

@@ -204,6 +204,17 @@ class Shards:
             return 1
         return int(group.mesh_info.mesh.size() // group.mesh_info.shard_mesh_size)
 
+    def teams(self) -> list[list[int]]:
+        """Return the ranks that hold the same shards, each a list; none where nobody does."""
+        count = self.replicas()
+        if count == 1:
+            return []
+        info = self.groups()[0].mesh_info
+        found: list[list[int]] = (
+            info.mesh.mesh.movedim(info.replicate_mesh_dim, -1).reshape(-1, count).tolist()
+        )
+        return found
+
 
 def _forget_messages(context: Any) -> None:
     """Let go of what was sent: the stream that goes on has waited for it."""
@@ -381,7 +392,7 @@ class AddedAtOnce(ShardedBuffers):
         """Nothing is left to add up."""
 
 
-def local(gradient: Any) -> Tensor:
-    """Return this rank's part of a gradient that is spread over ranks, in place."""
-    found: Tensor = getattr(gradient, "_local_tensor", gradient)
+def local(tensor: Any) -> Tensor:
+    """Return this rank's part of a tensor that is spread over ranks, in place; all of another."""
+    found: Tensor = getattr(tensor, "_local_tensor", tensor)
     return found

@@ -87,7 +87,7 @@ class Together:
         self.loops = 0
         """How many this rank has begun, also those that failed before all ranks had."""
         self.alike = Alike()
-        self.drift = Drift()
+        self.drift = Drift(None if shards is None else shards.teams())
         self.streams = Streams(ranks.rank, ranks.world)
         self._lanes: list[Lane] = []
         self._closing = Closing(self)
@@ -139,12 +139,12 @@ class Together:
         return self.any_has_more
 
     def weights_between(self) -> tuple[float, ...]:
-        """Return what this rank says of its weights outside of a close; nothing of shards."""
-        return () if self.shards is not None else self.drift.between(self._lanes)
+        """Return what this rank says of its weights outside of a close."""
+        return self.drift.between(self._lanes)
 
     def weights_at_close(self, lane: Lane) -> tuple[float, ...]:
         """Return what this rank says of its weights at a close, before its update."""
-        return () if self.shards is not None else self.drift.at_close(lane, is_last=self.has_ended)
+        return self.drift.at_close(lane, is_last=self.has_ended)
 
     def agree_on_next(self, name: str | None, touched: Sequence[str], *, is_over: bool) -> Turn:
         """Agree which optimizer closes next, where there are several.
@@ -275,6 +275,21 @@ class Together:
             self._exchange.note(reason)
             return
         self._exchange.leave(reason)
+
+    @contextlib.contextmanager
+    def between_rounds(self) -> Iterator[None]:
+        """Surround collectives that are no rounds, as those of a save.
+
+        Who leaves them alone (an interrupt, a handler that exits) sends nothing any more: the
+        others would take it for a part of what they wait for, and gloo ends their processes then.
+        """
+        self._is_inside = True
+        try:
+            yield
+        except BaseException as error:
+            self._is_inside = not is_agreed(error)
+            raise
+        self._is_inside = False
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
