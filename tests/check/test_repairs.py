@@ -1440,3 +1440,106 @@ for epoch in range(2):
     gentle = "torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)"
     assert mended(text.format(cycle)) == text.format(cycle)
     assert mended(text.format(gentle)) != text.format(gentle)
+
+
+GATED_LOOP = (
+    MADE
+    + """\
+for i, (x, y) in enumerate(loader):
+    loss = F.mse_loss(model(x), y)
+    {divide}
+    {backward}
+    if (i + 1) % 4 == 0 or i + 1 == len(loader):
+        {before}
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "divide",
+    ["loss.div_(4)", "loss.mul_(0.25)", "loss.divide_(4)", "loss = loss.divide(4)",
+     "loss = loss.multiply(0.25)", "loss.lerp_(target, 0.75)"],
+)  # fmt: skip
+def test_a_loss_that_is_divided_in_place_is_divided(divide):
+    loop = GATED_LOOP.format(divide=divide, backward="loss.backward()", before="pass")
+    assert "INS201" not in codes(loop)
+    assert "INS201" in codes(loop.replace(divide, "pass"))
+    assert "INS201" in codes(loop.replace(divide, "loss.add_(penalty)"))
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["for p in model.parameters(): p.grad.data = p.grad.data / 4",
+     "for p in model.parameters(): p.grad.divide_(4)",
+     "torch._foreach_div_([p.grad for p in model.parameters()], 4)"],
+)  # fmt: skip
+def test_gradients_that_are_divided_before_the_step(before):
+    loop = GATED_LOOP.format(divide="pass", backward="loss.backward()", before=before)
+    assert "INS201" not in codes(loop)
+
+
+@pytest.mark.parametrize(
+    "backward",
+    ["loss.backward(gradient=torch.full_like(loss, 0.25))",
+     "torch.autograd.backward(loss, torch.tensor(0.25))",
+     "torch.autograd.backward([loss], grad_tensors=[torch.tensor(0.25)])"],
+)  # fmt: skip
+def test_a_weight_that_is_given_to_the_backward(backward):
+    loop = GATED_LOOP.format(divide="pass", backward=backward, before="pass")
+    assert "INS201" not in codes(loop)
+    bare = loop.replace(backward, "torch.autograd.backward([loss])")
+    assert "INS201" in codes(bare)
+
+
+SCALED = (
+    MADE
+    + """\
+scaler = torch.amp.GradScaler()
+for x, y in loader:
+    with torch.autocast("cuda"):
+        loss = F.mse_loss(model(x), y)
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    {unscale}
+    torch.nn.utils.clip_grad_norm_(model.parameters(), {limit})
+    scaler.step(optimizer)
+    scaler.update()
+"""
+)
+
+
+def test_an_optimizer_that_is_named_is_unscaled():
+    named = "scaler.unscale_(optimizer=optimizer)"
+    assert codes(SCALED.format(unscale=named, limit="1.0")) == set()
+    assert "INS307" in codes(SCALED.format(unscale=f"{named}; {named}", limit="1.0"))
+    assert "INS303" in codes(SCALED.format(unscale="pass", limit="1.0"))
+
+
+@pytest.mark.parametrize("limit", ["float('inf')", "float('INF')", "torch.inf", "math.inf"])
+def test_a_clip_without_a_limit_only_measures(limit):
+    assert "INS303" not in codes("import math\n" + SCALED.format(unscale="pass", limit=limit))
+
+
+def test_a_loss_that_is_cut_in_place_holds_no_graph():
+    kept = MADE + "total = 0\nfor x, y in loader:\n    loss = F.mse_loss(model(x), y)\n"
+    kept += "    optimizer.zero_grad()\n    loss.backward()\n    optimizer.step()\n    {cut}\n"
+    kept += "    total += loss\n"
+    assert "INS601" in codes(kept.format(cut="pass"))
+    assert "INS601" not in codes(kept.format(cut="loss.detach_()"))
+
+
+def test_parameters_that_are_cut_off_are_frozen():
+    used = HEAD + "encoder, head = torch.nn.Linear(4, 4), torch.nn.Linear(4, 2)\n{frozen}\n"
+    used += "optimizer = torch.optim.SGD(head.parameters(), lr=0.1)\n"
+    used += "for x, y in loader:\n    optimizer.zero_grad()\n"
+    used += "    F.mse_loss(head(encoder(x)), y).backward()\n    optimizer.step()\n"
+    assert codes(used.format(frozen="pass")) == {"INS502"}
+    assert codes(used.format(frozen="for p in encoder.parameters(): p.detach_()")) == set()
+
+
+@pytest.mark.parametrize("clear", ["setattr(p, 'grad', None)", "p.grad.mul_(0)"])
+def test_gradients_that_are_cleared_oddly(clear):
+    loop = MADE + NEVER + f"    for p in model.parameters(): {clear}\n"
+    assert "INS101" not in codes(loop)

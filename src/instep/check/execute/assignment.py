@@ -103,7 +103,9 @@ def _bind_attribute(m: Machine, target: ast.Attribute, value: Value, scope: Scop
     if isinstance(owner, Param):
         grads.assign(m, target, owner, value, scope)
         return
-    if isinstance(owner, Net):
+    if isinstance(owner, Grad) and target.attr == "data":
+        grads.write(m, target, owner, scope)
+    elif isinstance(owner, Net):
         _bind_in_net(m, target, owner, value, scope)
     elif isinstance(owner, Instance):
         _replaced(m, target, spelled, owner.attrs.get(target.attr), value, scope=scope)

@@ -15,10 +15,17 @@ if TYPE_CHECKING:
 
 def of_tensor(m: Machine, tensor: Tensor, call: Call) -> None:
     """Follow `loss.backward(...)`."""
-    if call.first is not None:
-        tensor = tensors.copy(m, tensor, call.node)
-        tensor.parts = None  # it is multiplied by a gradient that came from elsewhere
+    tensor = weighted(m, tensor, call.get(0, "gradient"), call)
     record(m, tensor, call, limited="inputs" in call.kwargs)
+
+
+def weighted(m: Machine, tensor: Tensor, weight: Value, call: Call) -> Tensor:
+    """Return a loss as it is when it is multiplied by a gradient that came from elsewhere."""
+    if weight is None:
+        return tensor
+    made = tensors.copy(m, tensor, call.node)
+    made.parts = None
+    return made
 
 
 def through(m: Machine, call: Call, part: Value = None) -> Value:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import math
 from typing import TYPE_CHECKING
 
 from instep.check.execute import attributes, calls, iterables, numbers, outside, tensors
 from instep.check.execute.arguments import Call
 from instep.check.execute.machine import BUILTINS, truth
 from instep.check.execute.tensors import Tensor
-from instep.check.execute.things import Parameters
+from instep.check.execute.things import Param, Parameters
 from instep.check.execute.values import (
     SUM,
     TENSOR,
@@ -162,6 +163,8 @@ def int_(m: Machine, call: Call) -> Value:
 
 def float_(m: Machine, call: Call) -> Value:
     """Follow `float(value)` and `round(value)`."""
+    if isinstance(call.first, str) and call.first.lower().strip("+") in {"inf", "infinity"}:
+        return math.inf
     plain = numbers.number(call.first)
     return float(plain) if plain is not None else call.unknown(m)
 
@@ -178,8 +181,12 @@ def getattr_(m: Machine, call: Call) -> Value:
     return Ref(f"{call.first.path}.?") if isinstance(call.first, Ref) else call.unknown(m)
 
 
-def setattr_(_m: Machine, call: Call) -> Value:
+def setattr_(m: Machine, call: Call) -> Value:
     """Follow `setattr(value, name, new)`."""
+    param = unify(call.first)
+    if isinstance(param, Param) and call.args[1:] == ["grad", None]:
+        call.note(m, "zero", param=param, set_to_none=True)
+        return None
     if len(call.args) == 3 and isinstance(call.args[1], str) and isinstance(call.args[0], Thing):
         call.args[0].attrs[call.args[1]] = call.args[2]
     return None

@@ -39,8 +39,10 @@ def assign(m: Machine, target: ast.Attribute, param: Param, value: Value, scope:
 
 
 def freeze(m: Machine, param: Param, call: Call) -> Param:
-    """Follow `parameter.requires_grad_(...)`; of some of a model's, the model is not frozen."""
-    asked = call.get(0, "requires_grad", default=True)
+    """Follow `parameter.requires_grad_(...)` and `parameter.detach_()`; of some of a model's, the
+    model is not frozen.
+    """
+    asked = call.name != "detach_" and call.get(0, "requires_grad", default=True)
     for net in param.nets or ():
         net.frozen = asked is False and _picked(m, call.node, param).complete
     return param
@@ -57,6 +59,11 @@ def is_moved(m: Machine, value: Value) -> bool:
     for net in alone:
         net.trainable = None
     return True
+
+
+def write(m: Machine, node: ast.AST, grad: Grad, scope: Scope) -> None:
+    """Take note that other numbers take the place of a gradient's: `p.grad.data = ...`."""
+    m.note("grad-edited", node, scope, param=grad.param, factor=None)
 
 
 def touch(m: Machine, node: ast.AST, value: Thing, scope: Scope, *, writes: bool = False) -> None:
@@ -110,9 +117,9 @@ def _picked(m: Machine, node: ast.AST, param: Param) -> Param:
 def method(m: Machine, grad: Grad, call: Call) -> Value:
     """Call a method of a gradient."""
     param, name = grad.param, call.name
-    if name in {"zero_", "fill_"}:
+    if name in {"zero_", "fill_"} or (name == "mul_" and call.first == 0):
         call.note(m, "zero", param=_picked(m, call.node, param), set_to_none=False)
-    elif name in {"mul_", "div_"}:
+    elif name in {"mul_", "div_", "multiply_", "divide_", "true_divide_"}:
         call.note(m, "grad-edited", param=param, factor=factor(call.args, name))
     elif name in {"clamp_", "clip_"}:
         call.note(m, "clip", param=param, by="value", limit=None)
@@ -128,7 +135,7 @@ def factor(args: list[Value], name: str) -> Value:
     if not args:
         return None
     value = args[0]
-    power = -1 if name in {"div_", "Div"} else 1
+    power = -1 if "div" in name.lower() else 1
     if isinstance(value, Unknown) and value.inverse is not None:
         return (value.inverse, -power)
     plain = numbers.number(value)

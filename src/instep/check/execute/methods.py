@@ -74,7 +74,7 @@ def of_parameter(m: Machine, value: Param, call: Call) -> Value:
         return call.unknown(m)
     if call.name in {"detach", "clone"}:
         return call.unknown(m)
-    if call.name == "requires_grad_":
+    if call.name in {"requires_grad_", "detach_"}:
         return grads.freeze(m, value, call)
     if call.name in grads.MOVES and grads.is_moved(m, value):
         return value

@@ -44,6 +44,11 @@ def unknown_call(m: Machine, name: str, call: Call, inputs: list[Value] | None =
     return made
 
 
+def _changes_lists(name: str) -> bool:
+    """Say whether a function of torch writes into lists of tensors, such as of gradients."""
+    return name.startswith("_foreach_") and name.endswith("_")
+
+
 def _unmodes(name: str, value: Value) -> bool:
     """Say whether an argument of a model takes out what train mode switches on."""
     off = isinstance(value, int | float) and not value
@@ -64,7 +69,7 @@ def watch(m: Machine, name: str, call: Call, inputs: list[Value]) -> list[Optimi
         if type(owner) is Instance
         for each in _held([*owner.attrs.values()])
     ]
-    if name in CLEARS and name not in _HARMLESS:
+    if (name in CLEARS and name not in _HARMLESS) or _changes_lists(name):
         call.note(m, "opaque", what=name, values=None)
         m.problem(f"`{name}` may clear gradients, and cannot be followed", call)
         return optimizers

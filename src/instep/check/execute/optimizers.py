@@ -120,15 +120,16 @@ def of_scaler(m: Machine, value: Scaler, call: Call) -> Value:
     if name == "update":
         call.note(m, "scaler-update", scaler=value)
         return None
-    if name in {"step", "unscale_"} and call.args:
-        return _through(m, value, call)
+    target = call.get(0, "optimizer")
+    if name in {"step", "unscale_"} and target is not None:
+        return _through(m, value, target, call)
     if name == "is_enabled" and value.enabled is not None:
         return value.enabled
     return call.unknown(m, "enabled" if name == "is_enabled" else "")
 
 
-def _through(m: Machine, value: Scaler, call: Call) -> Value:
-    target = optimizer_of(call.args[0])
+def _through(m: Machine, value: Scaler, given: Value, call: Call) -> Value:
+    target = optimizer_of(given)
     if target is None:
         call.note(m, "opaque", what=f"{value.known_as}.{call.name}", values=None)
     elif call.name == "unscale_":

@@ -211,7 +211,8 @@ _CALLS = {
     torch_calls.parametrize: ("weight_norm", "spectral_norm", "remove_weight_norm",
                               "remove_spectral_norm", "register_parametrization", "orthogonal",
                               "remove_parametrizations"),
-    torch_calls.reduce: ("mean", "sum", "div", "mul", "add", "matmul", "mm", "bmm"),
+    torch_calls.reduce: ("mean", "sum", "div", "divide", "true_divide", "mul", "multiply", "add",
+                         "matmul", "mm", "bmm"),
 }  # fmt: skip
 
 

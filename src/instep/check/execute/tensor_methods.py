@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from instep.check.execute.things import Scaler
     from instep.check.execute.values import Value
 
-_CUT = frozenset({"detach", "detach_", "data", "requires_grad"})
+_CUT = frozenset({"detach", "data", "requires_grad"})
 """What leaves the graph behind."""
 _READ = frozenset({"item", "tolist", "numpy", "shape", "size", "numel", "dim", "get_device"})
 """What is no tensor."""
@@ -45,6 +45,8 @@ def method(m: Machine, tensor: Tensor, call: Call) -> Value:
 def reduced(m: Machine, tensor: Tensor, call: Call, args: list[Value]) -> Value:
     """Return what a method other than `backward` gives, or the function of that name."""
     name = call.name
+    if name.endswith("_") and name not in _SAME and not name.startswith("_"):
+        return _in_place(m, tensor, call, args)
     if name in _CUT:
         return _cut(m, call.node, tensor)
     if name in _READ:
@@ -56,6 +58,20 @@ def reduced(m: Machine, tensor: Tensor, call: Call, args: list[Value]) -> Value:
     handler = _METHODS.get(name)
     made = handler(m, tensor, call, args) if handler is not None else None
     return made if made is not None else tensors.derive(m, call.node, [tensor, *args], call.scope)
+
+
+def _in_place(m: Machine, tensor: Tensor, call: Call, args: list[Value]) -> Tensor:
+    """Follow a method that changes the tensor itself: `loss.div_(4)`, whoever holds it."""
+    handler = _METHODS.get(call.name.removesuffix("_"))
+    made = handler(m, tensor, call, args) if handler is not None else None
+    if call.name == "detach_":
+        made = _cut(m, call.node, tensor)
+    if isinstance(made, Tensor):
+        tensor.parts, tensor.reduction, tensor.sums = made.parts, made.reduction, made.sums
+        tensor.graph, tensor.nets = made.graph, made.nets
+    elif call.name not in {"add_", "sub_"}:
+        tensor.parts = None  # whatever it is now, it may have been divided
+    return tensor
 
 
 def _reduction(m: Machine, tensor: Tensor, call: Call, args: list[Value]) -> Tensor:
@@ -95,12 +111,11 @@ _METHODS: dict[str, Callable[[Machine, Tensor, Call, list[Value]], Value]] = {
     "sum": _reduction,
     "nanmean": _reduction,
     "div": _divided,
-    "div_": _divided,
+    "divide": _divided,
     "true_divide": _divided,
     "mul": _multiplied,
-    "mul_": _multiplied,
+    "multiply": _multiplied,
     "add": _added,
-    "add_": _added,
     "matmul": _matrix,
     "mm": _matrix,
     "bmm": _matrix,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import math
 from typing import TYPE_CHECKING
 
 from instep.check.execute import backward, deepspeed, scalers, tensor_methods, tensors
 from instep.check.execute.assignment import is_building
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Net, Optimizer, Param, Parameters
-from instep.check.execute.values import SUM, ListValue, Unknown, unify
+from instep.check.execute.values import SUM, ListValue, Ref, Unknown, unify
 
 if TYPE_CHECKING:
     from instep.check.execute.arguments import Call
@@ -21,6 +22,8 @@ def clip(m: Machine, call: Call) -> Value:
     """Follow `clip_grad_norm_` and its kin."""
     held = call.get(0, "parameters")
     limit = call.get(1, "max_norm", call.kwargs.get("clip_value"))
+    if isinstance(limit, Ref) and limit.path.endswith(".inf"):
+        limit = math.inf
     inner = unify(held)
     call.note(
         m,
@@ -43,7 +46,8 @@ def backward_of(m: Machine, call: Call) -> Value:
     for loss in losses:
         tensor = tensors.as_tensor(m, loss, call.node)
         if tensor is not None:
-            backward.record(m, tensor, call)
+            weight = call.get(1, "grad_tensors")
+            backward.record(m, backward.weighted(m, tensor, weight, call), call)
     return None
 
 
