@@ -3,6 +3,7 @@
 quantity              value                                              unit         subject
 gradients-missing     parameters that have not had a gradient so far     parameters   their names
 gradients-cut-off     those of them whose modules are called             parameters   their names
+twin-gradients        parameters like an optimizer's, which has none     parameters   their model
 foreign-gradients     bytes of gradients that no optimizer holds         bytes        of what
 foreign-backwards     backwards that have added to those, uncleared      backwards    of what
 foreign-evaluated     modules of those, if all are in eval mode          modules      of what
