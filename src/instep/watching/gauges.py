@@ -8,6 +8,7 @@ foreign-gradients     bytes of gradients that no optimizer holds         bytes  
 foreign-backwards     backwards that have added to those, uncleared      backwards    of what
 foreign-evaluated     modules of those, if all are in eval mode          modules      of what
 backwards-in-gradient backwards in an update since the last clear        backwards
+gradients-uncleared   parameters left out where others are cleared       parameters   their names
 loss-scale            what a scaler multiplies losses by                 times        the scaler
 nonfinite-updates     updates made with gradients that were not finite   updates
 update-ratio          median change of a weight over its size            relative     the weight
