@@ -58,6 +58,21 @@ def test_a_strict_comparison(batches, n):
     )
 
 
+LATE = """            optimizer.step()
+        if i % n == 0:
+            optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize("batches", [8, 9, 11])
+def test_a_clear_one_micro_batch_too_late(batches):
+    loop = LOOP.partition("            optimizer.step()")[0] + LATE
+    job = run(loop.format(batches=batches, n=4, gate=PLAIN, share="(1 / n)", epochs=4))
+    (finding,) = job.findings
+    assert (finding.code, finding.place.line) == ("INS102", 16)
+    assert finding.message.startswith("only 3 of 4 micro-batches reach the update of `optimizer`")
+
+
 @pytest.mark.parametrize(
     ("batches", "n", "gate", "share"),
     [

@@ -39,6 +39,7 @@ from instep.rules.reading import distinct, since_clear
 from instep.rules.view import report
 from instep.rules.window_mends import count_from_one
 from instep.trace import Backward, Step, Zero
+from instep.trace.gradients import count_micro_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -175,7 +176,9 @@ def _crosses(window: WindowRecord, loaders: frozenset[str | None]) -> bool:
 def _size(window: WindowRecord, step: Step) -> int | None:
     """Return the size of a window in what its gate counts; None if that is not clear."""
     found = sizes(window)
-    if step.every in found:
+    # What is cleared too early was counted all the same, and is another rule's to tell.
+    is_counted = bool(window.lost) and count_micro_batches(window.events) == step.every
+    if step.every in found or is_counted:
         return step.every
     return found.pop() if len(found) == 1 else None
 

@@ -13,6 +13,7 @@ from instep.rules.registry import watched
 from instep.rules.verdict import judge_all
 from instep.rules.view import View
 from instep.trace import Backward, Created, Step, Trace
+from instep.trace.gradients import count_micro_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -117,8 +118,8 @@ def settled(events: Iterable[Event], gauges: Iterable[Event], *, is_over: bool =
 def _gate(view: View, windows: tuple[WindowRecord, ...]) -> int | None:
     """Return the micro-batches of a full window: what losses are divided by, or else the usual."""
     closed = [window for window in windows if window.closed_by == "step"]
-    sizes = {window.index: size_of(view, window) for window in closed}
     written = _divisor([backward for window in closed for backward in window.kept])
+    sizes = {window.index: _size(view, window, written) for window in closed}
     if written is not None and written in sizes.values():
         loaders = trained(view)
         inside = [w for w in closed if not _spans_epochs(w, loaders)]
@@ -130,6 +131,12 @@ def _gate(view: View, windows: tuple[WindowRecord, ...]) -> int | None:
         ):
             return written
     return _usual(list(sizes.values()))
+
+
+def _size(view: View, window: WindowRecord, written: int | None) -> int:
+    """Return the micro-batches of a window, those included that were cleared too early."""
+    is_whole = bool(window.lost) and count_micro_batches(window.events) == written
+    return written or 0 if is_whole else size_of(view, window)
 
 
 def _divisor(backwards: list[Backward]) -> int | None:
