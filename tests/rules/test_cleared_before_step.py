@@ -55,6 +55,25 @@ def test_a_clear_outside_the_gate():
     assert finding.message == "only the last of 4 micro-batches reaches the update of `sgd`."
 
 
+@pytest.mark.parametrize("batches", [8, 9])
+def test_a_clear_one_micro_batch_after_the_step(batches):
+    events = gated(4, batches=batches, clears_at_start=False, clears_after_step=False)
+    for at in range(len(events) - 1, 0, -1):
+        if events[at].kind == "backward" and events[at - 1].index % 4 == 0:
+            events.insert(at + 1, zero())
+    assert found("INS204", events) == []
+    finding, *_ = found(CODE, events)
+    assert finding.place.line == LINES["zero"]
+    assert finding.message == (
+        "only 3 of 4 micro-batches reach the update of `sgd`: the others are cleared before."
+    )
+
+
+def test_a_clear_after_a_backward_that_is_no_part_of_the_window():
+    body = [drawn(), backward(factor=1.0), zero(), *[drawn(1), backward(factor=1 / 3)] * 3, step()]
+    assert found(CODE, [JOB, *body * 4]) == []
+
+
 def test_a_clear_after_every_backward():
     events = gated(3, clears_at_start=False, clears_after_step=False, after_backward=[zero()])
     finding = only(CODE, events)

@@ -21,7 +21,14 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from instep.rules.accumulation import counted, judged, quoted, updates, used_by_others
+from instep.rules.accumulation import (
+    counted,
+    is_close,
+    judged,
+    quoted,
+    updates,
+    used_by_others,
+)
 from instep.rules.deletion import delete
 from instep.rules.finding import Severity
 from instep.rules.mending import evidence, loop_apart, offer, step_statement
@@ -99,7 +106,8 @@ def _judge(view: View, window: WindowRecord, step: Step, others: frozenset[int])
     again = {backward.place for backward in kept}
     # A backward of its own, cleared before another one, may have been made to be looked at.
     missed = [b for b in lost if not kept or (b.place in again and not _waits(window, b))]
-    if missed and kept and sum(map(clears, window.events)) == 1:
+    is_once = sum(map(clears, window.events)) == 1
+    if missed and kept and is_once and not _is_whole(window, missed):
         return None  # the same lines for another purpose: what clears every time clears twice
     if missed:
         severity, message = Severity.ERROR, _count(view, window, missed)
@@ -119,6 +127,12 @@ def _judge(view: View, window: WindowRecord, step: Step, others: frozenset[int])
         related=[(missed[-1], "backward here"), (step, "stepped here")],
         evidence=[*missed, *kept, step],
     )
+
+
+def _is_whole(window: WindowRecord, missed: list[Backward]) -> bool:
+    """Say whether losses are divided by as many as there are with those that were cleared."""
+    every = (*missed, *window.kept)
+    return all(is_close(backward.factor, 1 / len(every)) for backward in every)
 
 
 def _is_foreign(view: View, window: WindowRecord, backward: Backward) -> bool:
@@ -179,6 +193,9 @@ def _count(view: View, window: WindowRecord, missed: list[Backward]) -> str:
     whole = counted(total) if _is_written(view, window, total) else "the micro-batches of a window"
     if not window.kept:
         return f"none of {whole} reaches the update of {name}: all are cleared before it."
+    used = count_micro_batches(window.since_clear)
+    if used > 1:
+        return f"only {used} of {whole} reach the update of {name}: the others are cleared before."
     return f"only the last of {whole} reaches the update of {name}."
 
 

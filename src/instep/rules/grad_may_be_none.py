@@ -4,6 +4,9 @@
 gradients, or on parameters that are frozen. The line raises `AttributeError: 'NoneType' object has
 no attribute ...`, or a sum over the gradients silently leaves parameters out.
 
+Of a parameter that the loss does not reach, it is `None` as well: a layer that is not used, or not
+used for this batch. Only a running job shows that, and only if it ends with it.
+
 `zero_grad()` sets gradients to `None` since torch 2.0; before that it filled them with zeros, which
 is why old code reads them at any time.
 
@@ -98,7 +101,7 @@ def _judge(view: View) -> Iterator[Finding | None]:
             case GradRead(guarded=False):
                 # Where no backward is seen at all, whoever calls this has done it.
                 if filled or view.trace.of(Backward) or event.parameter is not None:
-                    yield _judge_read(view, event, empty, frozen)
+                    yield _judge_read(view, event, empty, frozen) or _judge_crash(view, event)
 
 
 def _judge_read(
@@ -119,6 +122,19 @@ def _judge_read(
         return _report(read, message, (shown, "cleared here"))
     message = f"the gradients of {name} are None here: no backward has filled them yet."
     return _report(read, message, (shown, "made here"))
+
+
+def _judge_crash(view: View, read: GradRead) -> Finding | None:
+    """Tell of the parameter that has ended a running job: what it has no gradient of is seen."""
+    backwards = view.trace.of(Backward)
+    is_seen = view.facts.get("job", {}).get("source") == "watch"
+    if not is_seen or read.parameter is None or not backwards:
+        return None
+    message = (
+        f"the gradient of `{read.parameter}` is None here: no backward has filled it, or none "
+        "since it was cleared."
+    )
+    return _report(read, message, (backwards[-1], "the latest backward"))
 
 
 def _holds_unknown(view: View, optimizer: str) -> bool:

@@ -41,6 +41,7 @@ def leftovers(view: View) -> Iterator[Leftover]:
     for optimizer, _ in judged(view):
         yield from _inherited(view, optimizer)
         yield from _of_others(view, optimizer)
+        yield from _uncleared(view, optimizer)
     for gauge in measured(view, "updates-by-hand"):
         message = (
             "the weights are updated by hand, and nothing clears their gradients: every update "
@@ -48,6 +49,23 @@ def leftovers(view: View) -> Iterator[Leftover]:
             "them were still there)."
         )
         yield Leftover(gauge, message)
+
+
+def _uncleared(view: View, optimizer: str) -> Iterator[Leftover]:
+    """Find parameters whose gradients stay where those of others are cleared."""
+    for gauge in measured(view, "gradients-uncleared"):
+        if gauge.optimizers != (optimizer,):
+            continue
+        steps = (step for step in view.trace.of(Step) if step.optimizer == optimizer)
+        count = int(gauge.value)
+        which = "that of 1 parameter" if count == 1 else f"those of {count} parameters"
+        verb = "is" if count == 1 else "are"
+        yield Leftover(
+            gauge,
+            f"not all gradients of {quoted([optimizer])} are cleared: {which} ({gauge.subject}) "
+            f"{verb} left, and every update also contains what the updates before it have used.",
+            step=next(steps, None),
+        )
 
 
 def _closures(view: View) -> Iterator[Leftover]:

@@ -12,6 +12,9 @@ five. Each of these updates has the wrong length, and windows no longer end wher
 **When it is fine.** A gate that is not about accumulation, such as one update of the actor for
 every two of the critic, has its backward behind the gate as well, and is not reported. Where the
 gate's number is an option that is 1 unless somebody gives it, this is a note.
+
+**In a running job** nobody sees what a gate compares with. There it is told that all windows hold
+one micro-batch more than their losses are divided by, if that is three or more.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ from instep.rules.reading import distinct, since_clear
 from instep.rules.view import report
 from instep.rules.window_mends import count_from_one
 from instep.trace import Backward, Step, Zero
+from instep.trace.gradients import count_micro_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,6 +86,12 @@ for epoch in range(10):
 """
 
 
+_SURE = 3
+"""Windows that show the same."""
+_LEAST = 3
+"""What losses are divided by, and not weighed with, at least."""
+
+
 def judge(view: View) -> Iterator[Finding]:
     """Find gated steps whose windows inside an epoch do not have the size of the gate."""
     if not any((step.every or 0) > 1 for step in view.trace.of(Step)):
@@ -112,7 +122,7 @@ def _judge(
         seen.append((size, window, step))
     off = _off([(size, step.every or 0) for size, _, step in seen])
     if off is None:
-        return None
+        return _divided_by_fewer(view, seen)
     _, window, step = next(entry for entry in seen if entry[0] == off)
     prefix = "" if step.every_written == "literal" else f"with a gate of {step.every}, "
     return report(
@@ -123,6 +133,30 @@ def _judge(
         severity=_severity(step),
         related=[(window.kept[0], "the backward of the window")],
         evidence=[*window.kept, *(zero for w in windows for zero in w.of(Zero))],
+    )
+
+
+def _divided_by_fewer(view: View, seen: list[tuple[int, WindowRecord, Step]]) -> Finding | None:
+    """Find windows of a running job that all hold one more than their losses are divided by.
+
+    A job does not show what its gate compares with. A factor of a half is often a weight.
+    """
+    if view.facts.get("job", {}).get("source") != "watch" or len(seen) < _SURE:
+        return None
+    size, window, step = seen[0]
+    kept = [backward for _, each, _ in seen for backward in each.kept]
+    if size != step.every or size - 1 < _LEAST or any(other != size for other, *_ in seen):
+        return None
+    if not all(is_close(b.factor, 1 / (size - 1)) and b.reduction == "mean" for b in kept):
+        return None
+    return report(
+        sys.modules[__name__],
+        step,
+        f"every window holds {counted(size)}, but each loss is divided by {size - 1}: the update "
+        f"is {size}/{size - 1} of their mean.",
+        severity=Severity.WARNING,
+        related=[(window.kept[0], "the backward of the window")],
+        evidence=[*window.kept],
     )
 
 
@@ -142,7 +176,9 @@ def _crosses(window: WindowRecord, loaders: frozenset[str | None]) -> bool:
 def _size(window: WindowRecord, step: Step) -> int | None:
     """Return the size of a window in what its gate counts; None if that is not clear."""
     found = sizes(window)
-    if step.every in found:
+    # What is cleared too early was counted all the same, and is another rule's to tell.
+    is_counted = bool(window.lost) and count_micro_batches(window.events) == step.every
+    if step.every in found or is_counted:
         return step.every
     return found.pop() if len(found) == 1 else None
 

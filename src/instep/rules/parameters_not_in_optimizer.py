@@ -18,7 +18,9 @@ their own networks.
 **In a running job** an optimizer may still come, as in training by stages: until the end it is a
 note at most, which is taken back if one does. A note is all it is, too, for a network that is in
 eval mode as a whole, and for one whose gradients somebody clears at every update: the updates are
-right, and only the work is wasted.
+right, and only the work is wasted. Where every optimizer steps without any gradient, it holds
+another model than the one that is trained, as after `model = copy.deepcopy(model)`: make the
+optimizer afterwards.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import sys
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from instep.rules.accumulation import quoted
 from instep.rules.finding import Severity
 from instep.rules.reading import distinct, is_part, measured, names
 from instep.rules.view import report, spelled
@@ -79,6 +82,7 @@ _GUIDE = pattern(
     re.IGNORECASE,
 )
 _TOLD = pattern(r"([\d,]+ parameters?) of `([^`]+)`")
+_NUMBER = pattern(r"#\d+")  # of several models with one name
 
 
 def judge(view: View) -> Iterator[Finding]:
@@ -136,7 +140,9 @@ def _severity(
         return SEVERITY
     # Whoever clears a model that no optimizer has knows of its gradients. What is part of a model
     # is cleared with the rest of it, and may be forgotten all the same.
-    is_cleared = not is_part_of_trained and not _has(view, "foreign-backwards", gauge)
+    is_cleared = not (is_part_of_trained or _has(view, "foreign-backwards", gauge))
+    # Where its optimizer has another one like it, clearing it is all that is done right.
+    is_cleared = is_cleared and not any(measured(view, "twin-gradients"))
     is_fixed = _has(view, "foreign-evaluated", gauge)
     return Severity.INFO if is_cleared or is_fixed else SEVERITY
 
@@ -160,9 +166,23 @@ def _says(view: View, gauge: Measured, severity: Severity) -> str:
         if severity is Severity.INFO
         else ""
     )
+    told = _TOLD.fullmatch(gauge.subject or "")
+    what = gauge.subject if told is None else f"{told[1]} of `{_NUMBER.sub('', told[2])}`"
     return (
-        f"{gauge.subject}{mode} {verb} in no optimizer: {_size(gauge.value)} of gradients "
+        f"{what}{mode} {verb} in no optimizer: {_size(gauge.value)} of gradients "
         f"{grow} and are {used}{fixed}."
+    )
+
+
+def _holders(view: View, model: str) -> str:
+    """Say which optimizer was meant for a model and has another one like it, where that shows."""
+    twins = (gauge for gauge in measured(view, "twin-gradients") if gauge.subject == model)
+    name = quoted(optimizer for gauge in twins for optimizer in gauge.optimizers or ())
+    if not name:
+        return ""
+    return (
+        f" {name} holds as many of the same shapes that no loss reaches: those of a model that "
+        "this one is a copy of, or was made in place of."
     )
 
 
@@ -200,7 +220,10 @@ def _judge(view: View, held: frozenset[str]) -> Iterator[Finding | None]:
             among = any(_is_held(model, held) for model in models)
             is_told = among
             if is_idle:
-                is_told = not among and any(_is_twin(view, left[0], other) for other in held)
+                is_told = not among and (
+                    any(_is_twin(view, left[0], other) for other in held)
+                    or any(gauge.subject in left for gauge in measured(view, "twin-gradients"))
+                )
             found = _report(view, event, left) if is_told else None
             if found is not None:
                 told.update(dict.fromkeys(left, event.place))
@@ -278,7 +301,7 @@ def _judged(view: View, backward: Backward, model: str) -> Iterator[tuple[Severi
         if gauge.place == backward.place and told is not None and is_part(told[2], model):
             severity = _severity(view, gauge)
             if severity is not None:
-                yield severity, _says(view, gauge, severity)
+                yield severity, _says(view, gauge, severity) + _holders(view, model)
             return
     severity = _severity(view, None)
     if severity is not None:

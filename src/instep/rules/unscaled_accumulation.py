@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from instep.rules.finding import Finding, Fix
     from instep.rules.source import Source
     from instep.rules.view import View
-    from instep.trace import WindowRecord
+    from instep.trace import Drawn, WindowRecord
 
 CODE = "INS201"
 NAME = "unscaled-accumulation"
@@ -182,6 +182,9 @@ def _size(view: View, window: WindowRecord, step: Step) -> tuple[int, Severity] 
 
 def _watched_size(view: View, window: WindowRecord, step: Step) -> tuple[int, Severity] | None:
     """Return the same of a running job, where a backward may be one of many losses of a batch."""
+    drawn = pieces(window)
+    if len(drawn) > 1 and all(_is_tile(view, piece) for piece in drawn) and _is_mean(view, window):
+        return (len(drawn), Severity.WARNING) if window.micro_batches == len(drawn) else None
     if step.every is None or step.every < 2:
         return None
     size = micro_batches_of_loader(view, window)
@@ -189,6 +192,11 @@ def _watched_size(view: View, window: WindowRecord, step: Step) -> tuple[int, Se
         size = window.micro_batches
         return (size, Severity.INFO) if size > 1 else None
     return (size, Severity.ERROR) if size > 1 else None
+
+
+def _is_tile(view: View, piece: Drawn) -> bool:
+    """Say whether a running job has seen patches that are together the image they are cut from."""
+    return bool(view.facts.get(piece.loader or "", {}).get("tiled"))
 
 
 def _is_undivided(view: View, window: WindowRecord) -> bool:

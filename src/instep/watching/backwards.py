@@ -86,6 +86,8 @@ class Backwards:
         """Read a loss before its graph is freed."""
         recorder = self._recorder
         recorder.noticed(goes_back=True)
+        if recorder.uncleared.follows:
+            recorder.uncleared.before_backward()
         node = root.grad_fn if isinstance(root, torch.Tensor) else None
         if node is None:
             return None
@@ -114,6 +116,8 @@ class Backwards:
         touched = recorder.book.touched(tuple(map(id, grown)), grown)
         recorder.witnesses.added(touched)
         place = here(recorder.skip, _OURS)
+        if recorder.uncleared.follows:
+            recorder.uncleared.after_backward(touched, place)
         before = before or _UNREAD
         told = self._latest.get(id(place))
         if told is not None and told.place is place and self._is_again(told, touched, before):

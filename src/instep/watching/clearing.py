@@ -86,6 +86,8 @@ class Clearing:
         book = self._recorder.book
         parameters = list(model.parameters())
         covered = book.covered(tuple(map(id, parameters)), lambda: parameters)
+        for name in covered.partly:
+            self._recorder.uncleared.cleared(name)
         self._cleared("")
         place, target = here(self._recorder.skip, _BY_MODEL), book.model_of(model)
         if target is not None and here(_TORCH) is not place:

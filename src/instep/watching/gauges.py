@@ -3,10 +3,12 @@
 quantity              value                                              unit         subject
 gradients-missing     parameters that have not had a gradient so far     parameters   their names
 gradients-cut-off     those of them whose modules are called             parameters   their names
+twin-gradients        parameters like an optimizer's, which has none     parameters   their model
 foreign-gradients     bytes of gradients that no optimizer holds         bytes        of what
 foreign-backwards     backwards that have added to those, uncleared      backwards    of what
 foreign-evaluated     modules of those, if all are in eval mode          modules      of what
 backwards-in-gradient backwards in an update since the last clear        backwards
+gradients-uncleared   parameters left out where others are cleared       parameters   their names
 loss-scale            what a scaler multiplies losses by                 times        the scaler
 nonfinite-updates     updates made with gradients that were not finite   updates
 update-ratio          median change of a weight over its size            relative     the weight

@@ -7,18 +7,19 @@ from dataclasses import replace
 from time import thread_time
 from typing import TYPE_CHECKING
 
-from instep.rules.accumulation import size_of
+from instep.rules.accumulation import closes_epoch, is_close, is_end, size_of, trained
 from instep.rules.finding import Severity
 from instep.rules.registry import watched
 from instep.rules.verdict import judge_all
 from instep.rules.view import View
-from instep.trace import Created, Step, Trace
+from instep.trace import Backward, Created, Step, Trace
+from instep.trace.gradients import count_micro_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from instep.rules.finding import Finding
-    from instep.trace import Event, Place
+    from instep.trace import Event, Place, WindowRecord
     from instep.watching.gauges import Gauges
     from instep.watching.series import Series
     from instep.watching.stream import Stream
@@ -98,10 +99,7 @@ def settled(events: Iterable[Event], gauges: Iterable[Event], *, is_over: bool =
     """Return a trace that the rules can read: gates by their usual size, gauges at the end."""
     events = list(events)
     view = View(Trace(events))
-    usual = {
-        name: _usual([size_of(view, window) for window in each if window.closed_by == "step"])
-        for name, each in view.windows.items()
-    }
+    usual = {name: _gate(view, windows) for name, windows in view.windows.items()}
     trace = Trace()
     for event in events:
         if isinstance(event, Step):
@@ -115,6 +113,57 @@ def settled(events: Iterable[Event], gauges: Iterable[Event], *, is_over: bool =
         known = {name: fact for name, fact in trace.facts.get("job", {}).items() if name != "role"}
         trace.record(Created("job", "job", {**known, "running": True}))
     return trace
+
+
+def _gate(view: View, windows: tuple[WindowRecord, ...]) -> int | None:
+    """Return the micro-batches of a full window: what losses are divided by, or else the usual."""
+    closed = [window for window in windows if window.closed_by == "step"]
+    written = _divisor([backward for window in closed for backward in window.kept])
+    sizes = {window.index: _size(view, window, written) for window in closed}
+    if written is not None and written in sizes.values():
+        loaders = trained(view)
+        inside = [w for w in closed if not _spans_epochs(w, loaders)]
+        # With one window in an epoch and a rest, most windows are no full ones.
+        if any(sizes[w.index] == written for w in inside) and all(
+            sizes[w.index] == written
+            or (sizes[w.index] < written and _is_rest(w, windows, loaders))
+            for w in inside
+        ):
+            return written
+    return _usual(list(sizes.values()))
+
+
+def _size(view: View, window: WindowRecord, written: int | None) -> int:
+    """Return the micro-batches of a window, those included that were cleared too early."""
+    is_whole = bool(window.lost) and count_micro_batches(window.events) == written
+    return written or 0 if is_whole else size_of(view, window)
+
+
+def _divisor(backwards: list[Backward]) -> int | None:
+    """Return the number that all losses are divided by, if they are means and it is one."""
+    factors = {backward.factor for backward in backwards}
+    factor = factors.pop() if len(factors) == 1 else None
+    if not factor or not 0 < factor < 1 or any(b.reduction != "mean" for b in backwards):
+        return None
+    number = round(1 / factor)
+    return number if is_close(factor, 1 / number) else None
+
+
+def _spans_epochs(window: WindowRecord, loaders: frozenset[str | None]) -> bool:
+    """Say whether an epoch ends between the backwards of a window."""
+    at = [at for at, event in enumerate(window.events) if isinstance(event, Backward)]
+    between = window.events[at[0] : at[-1]] if at else ()
+    return any(is_end(event, loaders) for event in between)
+
+
+def _is_rest(
+    window: WindowRecord, windows: tuple[WindowRecord, ...], loaders: frozenset[str | None]
+) -> bool:
+    """Say whether a window has the last batches of an epoch."""
+    at = [at for at, event in enumerate(window.events) if isinstance(event, Backward)]
+    after = window.events[at[-1] :] if at else ()
+    ends = any(is_end(event, loaders) for event in after)
+    return ends or closes_epoch(windows, window.index, loaders)
 
 
 def _usual(sizes: list[int]) -> int | None:

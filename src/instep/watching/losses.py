@@ -118,7 +118,7 @@ def root_of(tensors: Any) -> Tensor | None:
 @lru_cache(maxsize=1024)
 def _rounded(parts: tuple[float, ...]) -> tuple[float, tuple[float, ...]]:
     """Return the product of multipliers and themselves, in as many digits as are told."""
-    return float(f"{math.prod(parts):.6g}"), tuple(float(f"{part:.6g}") for part in parts)
+    return float(f"{math.prod(parts):.7g}"), tuple(float(f"{part:.7g}") for part in parts)
 
 
 def _plain(items: Any) -> float | None:

@@ -29,6 +29,7 @@ from instep.watching.horizons import is_outlived
 from instep.watching.losses import Losses
 from instep.watching.models import Models
 from instep.watching.series import MOST_OPENED
+from instep.watching.uncleared import Uncleared
 from instep.watching.witness import Witnesses
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Recorder:
         self._opened = series.opened
         self.sampler = sampler
         self.witnesses = Witnesses(book.is_blank)
+        self.uncleared = Uncleared(book, sampler.gauges)
         self.models = Models(self)
         self.turned: Callable[[bool], None] = lambda _: None
         """Called after every step, with whether it brought something new."""
@@ -106,6 +108,7 @@ class Recorder:
         self.backwards.forget()
         self.clearing.forget()
         self.witnesses.forget(id_)
+        self.uncleared.forget(id_)
         self.sampler.forget(id_)
 
     def add(self, key: tuple[Any, ...], make: Callable[[], Event]) -> Event:
@@ -257,6 +260,8 @@ class Recorder:
         place = self.place()
         held = self.book.holders(parameters)
         self.witnesses.touched(held)
+        if self.uncleared.follows:
+            self.uncleared.edited(1 if by == "norm" else 2)  # by value: from below and from above
         self.sampler.clipped(norm)
         most = self.few("limit", place, float(limit))
         self.add(("clip", held, place, by, most), lambda: Clip(held, by, most, place=place))
@@ -280,6 +285,8 @@ class Recorder:
         place = here(self.skip, _IN_A_STEP)
         id_ = id_ or self.optimizer(optimizer)
         self.witnesses.stepped(id_)
+        if self.uncleared.follows:
+            self.uncleared.stepped(optimizer, id_)
         self.fresh[id_] = 0
         if self.backwards.added:
             self.backwards.window_closed()

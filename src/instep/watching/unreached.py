@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 
 _SURE = 10
 """Updates after which a parameter that never had a gradient is told."""
+_SEARCHED = frozenset({3, 15})
+"""Updates without any gradient after which models are looked for once more: the losses come from
+one that was made, or copied, after the optimizer.
+"""
+_COMPARED = frozenset({_SURE, 2 * _SURE, 3 * _SURE})
+"""Updates without any gradient after which it is looked for where the gradients are."""
 _MOST_NAMES = 5
 
 
@@ -30,6 +36,7 @@ class Unreached:
         self._missing: dict[str, list[Parameter]] = {}
         self._followed: set[int] = set()  # parameters whose modules are hooked, or were
         self._called: set[int] = set()  # of those: parameters of modules that were called
+        self._twins: list[tuple[str, str]] = []  # optimizers, and models that have their gradients
         self._handles: list[Any] = []
 
     def forget(self, name: str) -> None:
@@ -45,6 +52,13 @@ class Unreached:
         # Where there is none at all, the step is the mistake, and another rule's.
         told = missing if updates >= _SURE and len(missing) < len(every) else []
         self._missing[name] = told
+        if not seen and (updates in _SEARCHED or updates in _COMPARED):
+            self._look_elsewhere(name, every, updates)
+        elif seen and self._twins:
+            for owner, model in self._twins:
+                if owner == name:
+                    self._gauges.hide("twin-gradients", owner, model)
+            self._twins = [twin for twin in self._twins if twin[0] != name]
         if any(id(parameter) not in self._followed for parameter in told):
             self._follow(told)
 
@@ -72,6 +86,29 @@ class Unreached:
         """Take back the hooks."""
         while self._handles:
             self._handles.pop().remove()
+
+    def _look_elsewhere(self, name: str, every: list[Any], updates: int) -> None:
+        """See whether a model like that of an optimizer without gradients has them instead."""
+        if updates in _SEARCHED:
+            self._book.find_models()
+            return
+        mine = _shapes(every)
+        for id_, weak in list(self._book.models.items()):
+            model = weak()
+            others = [] if model is None else list(model.parameters())
+            if mine and _shapes(others) == mine and all(map(self._is_strayed, others)):
+                count = float(len(others))
+                self._twins.append((name, id_))
+                self._gauges.show(
+                    "twin-gradients", name, count, unit="parameters", subject=id_, model=id_
+                )
+
+    def _is_strayed(self, parameter: Parameter) -> bool:
+        """Say whether a parameter has a gradient that is no optimizer's, if it wants one."""
+        held = self._book.parameters.get(id(parameter))
+        if held is None or any(True for _ in self._book.owners(held)):
+            return False
+        return parameter.grad is not None or not parameter.requires_grad
 
     def _follow(self, parameters: list[Parameter]) -> None:
         """Begin to follow the modules that hold these parameters."""
@@ -107,6 +144,11 @@ def listed(names: Iterable[str]) -> str:
     names = list(names)
     rest = len(names) - _MOST_NAMES
     return ", ".join(names[:_MOST_NAMES]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _shapes(parameters: Iterable[Parameter]) -> list[tuple[int, ...]]:
+    """Return the shapes of what is trained, in an order that does not depend on groups."""
+    return sorted(tuple(parameter.shape) for parameter in parameters if parameter.requires_grad)
 
 
 def _is_compiled(model: Module) -> bool:

@@ -39,6 +39,7 @@ def install(seam: Seam) -> None:
         done = original(self, optimizer)
         with seam.safely():
             recorder.witnesses.touched((recorder.optimizer(optimizer),))
+            recorder.uncleared.edited(1)
         return done
 
     def step(

@@ -1,0 +1,76 @@
+"""Images that are backpropagated in patches: mean losses that nobody divides."""
+
+import pytest
+
+from tests.watching.jobs import found, run
+
+LOOP = """
+from torch.utils.data import DataLoader, TensorDataset
+images = TensorDataset(torch.randn({shape}), torch.randn({shape}))
+model = torch.nn.{model}
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for epoch in range(3):
+    for x, y in DataLoader(images, 2):
+        optimizer.zero_grad()
+        for {names} in {pieces}:
+            loss = F.mse_loss({given}, reduction="{reduction}"){share}
+            loss.backward()
+        {after}
+        optimizer.step()
+"""
+ACROSS = "zip(x.split(8, -1), y.split(8, -1))"
+
+
+def job(**more):
+    usual = {
+        "shape": "12, 1, 16, 16", "model": "Conv2d(1, 1, 3, padding=1)", "names": "a, b",
+        "pieces": ACROSS, "given": "model(a), b", "reduction": "mean", "share": "", "after": "pass",
+    }  # fmt: skip
+    return run(LOOP.format(**(usual | more)))
+
+
+NESTED = "[(i, j) for i in (0, 8) for j in (0, 8)]"
+SLICES = "model(x[:, :, i:i+8, j:j+8]), y[:, :, i:i+8, j:j+8]"
+
+
+@pytest.mark.parametrize(
+    ("size", "more"),
+    [
+        (2, {}),
+        (4, {"names": "i, j", "pieces": NESTED, "given": SLICES}),
+        (3, {"pieces": "zip(x.split(7, -1), y.split(7, -1))"}),
+        (2, {"after": "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"}),
+    ],
+)
+def test_patches_that_are_added_up(size, more):
+    watched = job(**more)
+    assert found(watched) == [("INS201", 11)]
+    (finding,) = watched.findings
+    assert finding.severity.word == "warning"
+    assert f"is {size} times that of the mean over {size} pieces" in finding.message
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"share": " / 2"},
+        {"reduction": "sum"},
+        {"after": "[p.grad.div_(2) for p in model.parameters()]"},
+        # Crops, which need not be all there is.
+        {"pieces": "zip((x[..., :8], x[..., 4:12]), (y[..., :8], y[..., 4:12]))"},
+        {"pieces": "zip((x[..., :8], x[..., :12]), (y[..., :8], y[..., :12]))"},
+        # What is stacked along the channels is seen by different eyes.
+        {
+            "shape": "12, 2, 16, 16",
+            "pieces": "zip(x.split(1, 1), y.split(1, 1))",
+        },
+        # A sequence: truncated backpropagation through time adds up its chunks.
+        {
+            "shape": "12, 16, 8",
+            "model": "Linear(8, 8)",
+            "pieces": "zip(x.split(8, 1), y.split(8, 1))",
+        },
+    ],
+)
+def test_what_is_no_mistake_or_may_be_none(more):
+    assert [code for code, _ in found(job(**more)) if code == "INS201"] == []
