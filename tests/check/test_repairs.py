@@ -1543,3 +1543,13 @@ def test_parameters_that_are_cut_off_are_frozen():
 def test_gradients_that_are_cleared_oddly(clear):
     loop = MADE + NEVER + f"    for p in model.parameters(): {clear}\n"
     assert "INS101" not in codes(loop)
+
+
+def test_of_a_loss_that_cannot_be_seen_nothing_is_certain():
+    loop = GATED_LOOP.format(divide="pass", backward="loss.backward()", before="pass")
+    unseen = loop.replace("F.mse_loss(model(x), y)", "ComputeLoss()(model(x), y)")
+    [finding] = [f for f in judge(unit_of(unseen)).findings if f.code == "INS201"]
+    assert finding.severity.word == "warning"
+    assert finding.message.startswith("if the loss is a mean over its batch: ")
+    assert mended(unseen) == unseen  # a sum may be meant: only with --unsafe-fixes
+    assert mended(loop) != loop

@@ -118,6 +118,8 @@ def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
             f"if the {size} backwards of this update are for {size} micro-batches, and not for "
             "several tasks, "
         )
+    if not _is_mean(view, window) and severity is Severity.WARNING:
+        given = f"if the loss is a mean over its batch: {given}"
     return report(
         sys.modules[__name__],
         backward,
@@ -210,7 +212,10 @@ def _is_undivided(view: View, window: WindowRecord) -> bool:
 
 def mend(finding: Finding, source: Source) -> Iterator[Fix]:
     """Divide every loss of the window by the number that its gate or its loop names."""
-    places = {event.place for event in evidence(finding, Backward)}
+    backwards = evidence(finding, Backward)
+    # Whose loss is not to be seen may have summed over its items, and be right as it is.
+    is_safe = all(event.reduction == "mean" for event in backwards)
+    places = {event.place for event in backwards}
     calls = [source.call_at(place) for place in places]
     backward = source.statement_at(finding.place)
     step = None if backward is None else step_statement(source, finding, backward)
@@ -218,7 +223,7 @@ def mend(finding: Finding, source: Source) -> Iterator[Fix]:
         return
     for size in window_sizes(source, backward, step):
         edits = [None if call is None else divided(source, call, size) for call in calls]
-        yield from offer(f"divide the loss by `{size}`", *edits)
+        yield from offer(f"divide the loss by `{size}`", *edits, is_safe=is_safe)
 
 
 is_mended = divides_more
