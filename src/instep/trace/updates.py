@@ -71,6 +71,7 @@ class Clip(OnOptimizers):
     limit: float | None = None  # largest norm, or largest absolute value of an element
     total_norm: float | None = None  # norm before clipping
     norm_type: float | None = None  # 2.0 is Euclidean, inf is the largest absolute value
+    scaled: bool | None = None  # the limit was multiplied by the loss scale
 
 
 @dataclass(frozen=True, slots=True)
