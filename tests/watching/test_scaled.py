@@ -1,7 +1,9 @@
 """Jobs with a loss scale: what is multiplied by it on purpose, and what is not."""
 
 import pytest
+import torch
 
+import instep
 from tests.watching.jobs import found, run
 
 LOOP = """
@@ -59,3 +61,22 @@ def test_a_loss_that_is_not_scaled_by_a_scaler_that_is_at_work():
     message = watched.findings[0].message
     assert message.endswith("the update of `optimizer` is 64 times too small.")
     assert "raises" not in message
+
+
+def test_a_step_that_raises_is_neither_made_nor_skipped():
+    source = LOOP.replace("    scaler.update()\n", "    again()\n").format(
+        backward=SCALED, clip="pass", begin="", scale=8.0, interval=2000
+    )
+    watched = instep.Job()
+
+    def again():
+        with pytest.raises(RuntimeError, match="already been called"):
+            left["scaler"].step(left["optimizer"])
+        left["scaler"].update()
+
+    left = {"torch": torch, "F": torch.nn.functional, "again": again}
+    with watched:
+        exec(compile(source, "train.py", "exec"), left)  # noqa: S102  # it is the test's own
+    assert watched.series.updates == {"optimizer": 24}
+    assert watched.series.skipped == {}
+    assert "skipped" not in watched.summary()

@@ -9,6 +9,10 @@ Written = Literal["literal", "default", "one", "nowhere"]
 """Where a number is written: itself, as the default of an option, as one that is 1, or nowhere."""
 
 
+RAISED = "exception"
+"""Why nothing came of a step that raised: it was neither made nor skipped."""
+
+
 @dataclass(frozen=True, slots=True)
 class WindowOpened(OnOptimizer):
     """The engine opened a window. Plain loops have none: their windows are rebuilt."""
