@@ -25,6 +25,7 @@ CASES = [
     (Zero(("o",)), "clear", "clear", ""),
     (Zero(("o",), set_to_none=False), "clear", "clear", "filled with zeros"),
     (Zero(("o",), complete=False), "clear", "clear", "not all of the parameters"),
+    (Step("o", skipped="exception"), "skipped", "step that raised", ""),
     (WindowDiscarded("o", "exception"), "clear", "window discarded", "exception"),
     (Unscale("o", "scaler"), "unscale", "unscale", "by scaler"),
     (Unscale("o"), "unscale", "unscale", ""),

@@ -116,7 +116,7 @@ def test_the_summary_counts():
 
 def test_a_job_without_optimizers():
     text = page.render(EMPTY)
-    assert "No optimizer was stepped" in text
+    assert "No update was seen" in text
     assert "<canvas" not in text
     assert "Nothing was measured" in text
     calm = page.render(Record(title="", optimizers=(Owner("o", updates=3),)))

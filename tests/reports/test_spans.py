@@ -55,3 +55,10 @@ def test_no_window_is_followed_across_what_was_left_out():
     )
     assert [(s.number, s.begin) for s in spans(record)] == [(1, 0.1)]
     assert [(s.number, s.begin) for s in spans(replace(record, left_out=5))] == [(9, 9.0)]
+
+
+def test_a_step_that_raised_closes_no_window():
+    events = (Backward(("o",)), Step("o", skipped="exception"), Step("o"))
+    moments = ((0.1, 0), (0.2, 1), (0.3, 0), (0.4, 2))
+    record = Record(title="", optimizers=(Owner("o", updates=1),), events=events, first=moments)
+    assert [(each.number, each.backwards, each.begin) for each in spans(record)] == [(1, 1, 0.2)]

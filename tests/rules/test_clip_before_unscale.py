@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from instep.rules import clip_before_unscale as rule
@@ -49,6 +51,7 @@ def test_a_plain_step_does_not_hide_it():
     assert judged(rule, SCALER, scaled(), clip(), step()).keys() == {20}
 
 
+SCALE = Measured(None, "loss-scale", 65536.0, "times", "scaler")
 OFF = Created("scaler", "scaler", {"enabled": False})
 
 
@@ -66,6 +69,12 @@ OFF = Created("scaler", "scaler", {"enabled": False})
         pytest.param([SCALER, scaled(), GradEdited(O), clip(), *END], id="divided by hand"),
         pytest.param([SCALER, scaled(), Unscale(None), clip(), *END], id="unscaled, unknown whose"),
         pytest.param([SCALER, scaled(), clip(limit=float("inf")), *END], id="measured"),
+        pytest.param(
+            [SCALER, scaled(), replace(clip(limit=None), scaled=True), *END], id="limit scaled"
+        ),
+        pytest.param(
+            [SCALER, scaled(), clip(limit=65536.0), *END, SCALE], id="a limit like the scale"
+        ),
         pytest.param([SCALER, scaled(), clip(optimizers=None), *END], id="unknown clip"),
         pytest.param([SCALER, scaled(), *END, clip()], id="after the clear"),
     ],
@@ -76,8 +85,7 @@ def test_silent(events):
 
 def test_a_running_job_has_the_scale():
     events = [SCALER, scaled(), clip(), scaler_step(), update()]
-    gauge = Measured(None, "loss-scale", 65536.0, "times", "scaler")
-    assert judged(rule, *events, gauge)[20][1] == (
+    assert judged(rule, *events, SCALE)[20][1] == (
         "this clip saw gradients of `optimizer` that are 65,536× too large: they are still "
         "multiplied by the loss scale."
     )

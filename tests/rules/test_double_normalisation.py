@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from instep.rules import Severity
-from instep.trace import GradEdited
+from instep.trace import Created, GradEdited
 from tests.rules.loops import (
     LINES,
     MANAGED,
@@ -28,6 +28,16 @@ def test_divided_twice_in_the_loss():
     assert finding.severity is Severity.WARNING
     assert finding.place.line == LINES["backward"]
     assert "is 1/4 of their mean: the loss is divided by 4 twice" in finding.message
+
+
+def test_a_running_job_cannot_tell_a_weight_from_a_division():
+    watched = Created("job", "job", {"source": "watch"})
+    events = [*gated(4, **TWICE), watched]
+    finding = only(CODE, events)
+    assert finding.severity is Severity.INFO
+    assert finding.message.startswith(
+        "if neither factor of 1/4 in this loss is a weight that is meant, the loss is divided by 4"
+    )
 
 
 def test_divided_by_hand_and_by_the_framework():

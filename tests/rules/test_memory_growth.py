@@ -12,3 +12,8 @@ def test_graphs_that_are_kept():
 
 def test_other_measurements_mean_nothing():
     assert judged(rule, at(10, Measured(None, "graphs", 28.0, "graphs"))) == {}
+
+
+def test_some_may_not_have_been_counted():
+    kept = at(10, Measured(None, "graphs-kept", 64.0, "graphs at least"))
+    assert judged(rule, kept)[10][1].startswith("the graphs of at least 64 earlier backwards")

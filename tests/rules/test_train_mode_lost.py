@@ -1,7 +1,7 @@
 import pytest
 
 from instep.rules import train_mode_lost as rule
-from instep.trace import Forward, Mode
+from instep.trace import Created, Forward, Mode
 from tests.rules.lines import at, backward, judged, one, step, zero
 
 
@@ -93,3 +93,10 @@ ATTACK = [
 )
 def test_silent(events):
     assert judged(rule, *events) == {}
+
+
+def test_a_model_that_does_not_notice_the_mode():
+    events = [*batch(True), evaluate(), *batch(False)]
+    modeless = Created("model", "model", {"modeless": True})
+    assert judged(rule, modeless, *events) == {}
+    assert judged(rule, Created("model", "model", {"modeless": False}), *events).keys() == {70}

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from instep.rules import unscaled_backward as rule
-from instep.trace import Created, GradEdited, Opaque
+from instep.trace import Created, GradEdited, Measured, Opaque
 from tests.rules.lines import (
     MANAGED,
     SCALER,
@@ -44,6 +44,25 @@ def test_the_loss_of_one_optimizer_is_not():
     found = judged(rule, SCALER, *gan * 2)
     assert found.keys() == {10}
     assert "the update of `d` is that many times too small" in found[10][1]
+
+
+SCALE = Measured(None, "loss-scale", 64.0, "times", "scaler")
+
+
+def test_a_running_job_says_what_comes_of_it():
+    found = judged(rule, SCALER, *[plain(), *END] * 2, SCALE)
+    assert found[10][1] == (
+        "this loss does not go through `scaler`, which still divides its gradients by the loss "
+        "scale: the update of `optimizer` is 64 times too small."
+    )
+
+
+def test_a_loss_that_a_running_job_scales_by_hand():
+    by_hand = replace(plain(), factor=16.0, parts=(64.0, 0.25))
+    unknown = replace(plain(), factor=None)  # the scale is another one all the time
+    assert judged(rule, SCALER, by_hand, *END, unknown, *END, SCALE) == {}
+    weighted = replace(plain(), factor=2.0, parts=(2.0,))
+    assert judged(rule, SCALER, weighted, *END, SCALE).keys() == {10}
 
 
 def other(line):

@@ -90,3 +90,20 @@ for update in range({at} + 20):
     optimizer.step()
 """)
     assert facts(job).get("coupled") is True
+
+
+def test_the_worst_of_a_window_is_quoted():
+    job = run("""
+model = torch.nn.Linear(4, 5)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for update in range(8):
+    optimizer.zero_grad()
+    for count in (21, 23, 3, 20, 22):
+        y = torch.zeros(24, dtype=torch.long)
+        y[count:] = -100
+        (F.cross_entropy(model(torch.ones(24, 4)), y) / 5).backward()
+    optimizer.step()
+""")
+    [finding] = job.findings
+    assert finding.code == "INS203"
+    assert "(3 and 23 in one window: an item of the smaller counts 7.67 times" in finding.message

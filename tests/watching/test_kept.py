@@ -59,3 +59,10 @@ def test_what_does_not(after):
 def test_graphs_that_are_let_go_are_no_longer_told():
     after = "kept.append(loss) if update < 20 else kept.clear()"
     assert "graphs-kept" not in gauges(run(LOOP.format(after=after)))
+
+
+@pytest.mark.parametrize(("updates", "least"), [(30, ""), (90, "at least ")])
+def test_what_is_not_counted_is_not_denied(updates, least):
+    watched = run(LOOP.replace("30", str(updates)).format(after="kept.append(y)"))
+    count = 28 if updates == 30 else 64
+    assert watched.findings[0].message.startswith(f"the graphs of {least}{count} earlier")

@@ -57,3 +57,21 @@ for update in range(40):
     assert told[:4] == [("one", True), ("two", True)] * 2
     assert told[-2:] == [("one", True), ("two", False)]
     assert len({id(event) for event in job.trace if event.kind == "forward"}) == 3
+
+
+def test_a_layer_that_is_replaced_has_its_whole_name():
+    job = run("""
+model = torch.nn.Sequential(torch.nn.Sequential(torch.nn.Linear(4, 4)), torch.nn.Linear(4, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model[0][0].weight = torch.nn.Parameter(torch.ones(4, 4))
+model[0][0] = torch.nn.Linear(4, 4)
+model[1] = torch.nn.Linear(4, 2)
+for update in range(4):
+    optimizer.zero_grad()
+    model(torch.ones(3, 4)).mean().backward()
+    optimizer.step()
+""")
+    told = [event.name for event in job.trace if event.kind == "rebound"]
+    assert told == ["model.0.0.weight", "model.0.0", "model.1"]
+    messages = [each.message.partition(" ")[0] for each in job.findings if each.code == "INS503"]
+    assert messages == ["`model.0.0.weight`", "`model.0.0`", "`model.1`"]

@@ -105,7 +105,7 @@ def test_nothing_watched_is_a_record():
     record = record_of(job)
     assert record.optimizers == ()
     assert record.unseen == ()
-    assert "No optimizer was stepped" in page.render(record)
+    assert "No update was seen" in page.render(record)
 
 
 def test_faults_and_what_is_opaque_are_told():

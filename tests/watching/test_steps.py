@@ -45,6 +45,61 @@ def test_a_hook_that_clears_comes_after_the_step(weight):
     assert told(job, Step, Zero) == ["Step", "Zero", "Step", "Zero"]
 
 
+class Dropping(torch.optim.SGD):
+    def step(self, closure=None):
+        done = super().step(closure)
+        drop(self)
+        return done
+
+
+class Popping(torch.optim.Optimizer):
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                grad, parameter.grad = parameter.grad, None
+                if grad is not None:
+                    parameter.sub_(group["lr"] * grad)
+
+
+class Hooked(torch.optim.SGD):
+    def __init__(self, params, lr):
+        super().__init__(params, lr)
+        self.register_step_post_hook(drop)
+
+
+def drop(optimizer, *_):
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = None
+
+
+@pytest.mark.parametrize("kind", [Dropping, Popping, Hooked])
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_step_that_drops_gradients_is_one_step_and_then_a_clear(weight, kind, size):
+    with instep.watch() as job:
+        optimizer = kind([weight], lr=0.1)
+        for _ in range(3):
+            for _ in range(size):
+                (weight.square().mean() / size).backward()
+            optimizer.step()
+    assert told(job, Step, Zero)[:5] == ["Step", "Zero", "Step", "Zero", "Step"]
+    assert job.findings == ()
+
+
+def test_a_step_that_drops_nothing_is_told_of_as_before(weight):
+    with instep.watch() as job:
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        for _ in range(3):
+            weight.sum().backward()
+            optimizer.step()
+    assert told(job, Zero) == []
+    assert [finding.code for finding in job.findings] == ["INS101"]
+
+
 def test_an_optimizer_that_steps_in_a_backward_is_left_alone(weight):
     with instep.watch() as job:
         optimizer = torch.optim.SGD([weight], lr=0.1)

@@ -64,3 +64,19 @@ def test_the_summary():
         "2 errors, 1 warning and 1 note found.\n"
         "The watcher failed 2 times and may have missed something.\n"
     )
+
+
+def test_many_optimizers_are_counted():
+    updates = {f"o{number}": 8 for number in range(60)}
+    said = summary([], updates=updates, skipped={"o1": 1, "o50": 2})
+    assert said == (
+        "Watched 8 updates of `o0`; 8 updates of `o1`, 1 of them skipped; 8 updates of `o2`; "
+        "456 updates of 57 other optimizers, 2 of them skipped: no problems found.\n"
+    )
+    four = summary([], updates=dict(list(updates.items())[:4]), skipped={})
+    assert four.endswith("`o2`; 8 updates of `o3`: no problems found.\n")
+
+
+def test_what_was_not_seen_comes_last():
+    said = summary([], updates={"o": 1}, skipped={}, faults=1, aside=["One thing.", "Another."])
+    assert said.splitlines()[2:] == ["One thing.", "Another."]

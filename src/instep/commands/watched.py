@@ -18,6 +18,7 @@ from instep.reports.options import Options
 from instep.reports.registry import render
 from instep.watching.quoting import Quoting
 from instep.watching.ranks import merged
+from instep.watching.unseen import aside
 from instep.watching.voice import colours, say, summary
 
 if TYPE_CHECKING:
@@ -189,6 +190,7 @@ class Outputs:
             updates=self.job.series.updates,
             skipped=self.job.series.skipped,
             faults=len(self.job.seam.faults),
+            aside=aside(self.job),
         )
         if self.ranks.folder is not None:
             said += (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from instep.reports.escape import visible
 from instep.trace import Backward, Clip, EpochEnd, Step, Unscale, WindowDiscarded, Zero
 from instep.trace.plain import dataclass
+from instep.trace.updates import RAISED
 
 if TYPE_CHECKING:
     from instep.reports.record import Record
@@ -77,6 +78,8 @@ def _said(event: Event) -> tuple[str, str, str] | None:
             kind, note = "clip", f"by {event.by}{limit}"
         case Step(skipped=None):
             kind, note = "step", f"through {event.scaler}" if event.scaler else ""
+        case Step() if event.skipped == RAISED:
+            kind, label = "skipped", "step that raised"
         case Step():
             kind, note = "skipped", event.skipped or ""
         case EpochEnd(of=None):

@@ -162,7 +162,8 @@ def _findings(record: Record) -> str:
     elif record.updates:
         body = '<p class="calm">Every window that was seen closed as it should.</p>'
     else:
-        body = '<p class="calm">No optimizer was stepped, so there was no window to judge.</p>'
+        why = ' <a href="#run">What was not seen</a> may say why.' if record.unseen else ""
+        body = f'<p class="calm">No update was seen, so there was no window to judge.{why}</p>'
     return f'<section id="findings" aria-label="Findings">\n<h2>Findings</h2>\n{body}\n</section>'
 
 

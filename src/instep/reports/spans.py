@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from instep.trace import Backward, Step
 from instep.trace.plain import dataclass
+from instep.trace.updates import RAISED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,7 +60,7 @@ def spans(record: Record) -> list[Span]:
         steps = Counter(
             event.optimizer or ""
             for _, index in record.latest
-            if isinstance(event := record.events[index], Step)
+            if isinstance(event := record.events[index], Step) and event.skipped != RAISED
         )
         numbers = Counter({name: total.get(name, count) - count for name, count in steps.items()})
         found += _spans(record, record.latest, numbers)
@@ -79,6 +80,8 @@ def _spans(record: Record, moments: Sequence[Moment], numbers: Counter[str]) -> 
                         begin = time if previous is None else previous
                         window = opened[owner] = _Open(begin)
                     window.backwards += 1
+            case Step(optimizer=str(owner)) if event.skipped == RAISED:
+                opened.pop(owner, None)  # no update came of it
             case Step(optimizer=str(owner)):
                 numbers[owner] += 1
                 window = opened.pop(owner, None) or _Open(time)

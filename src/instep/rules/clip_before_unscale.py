@@ -9,7 +9,8 @@ than the limit by a factor of the scale, and its size follows the scale instead 
 clip, once per update. `scaler.step` notices and does not divide again.
 
 **When it is fine.** If the scaler is switched off (`enabled=False`) nothing is scaled. A wrapper
-that unscales by itself, such as `accelerator.clip_grad_norm_`, does this already.
+that unscales by itself, such as `accelerator.clip_grad_norm_`, does this already. A limit that is
+multiplied by `scaler.get_scale()` is as large as the gradients are; it is not reported.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from typing import TYPE_CHECKING
 from instep.rules.finding import Severity
 from instep.rules.mending import evidence
 from instep.rules.moving import inserts, moves
-from instep.rules.reading import distinct, is_hidden, is_managed, measured, only_measures
+from instep.rules.reading import distinct, is_hidden, is_managed, only_measures
 from instep.rules.scaler_names import unscaling
-from instep.rules.scaling import may_scale, scaler_of
+from instep.rules.scaling import is_of_scale, may_scale, scale_of, scaler_of
 from instep.rules.view import report, spelled
 from instep.trace import Backward, Clip, Step, Unscale
 from instep.trace.gradients import clears
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from instep.rules.finding import Finding, Fix
     from instep.rules.source import Source
     from instep.rules.view import View
-    from instep.trace import Event, WindowRecord
+    from instep.trace import Event, Place, WindowRecord
 
 CODE = "INS303"
 NAME = "clip-before-unscale"
@@ -86,6 +87,8 @@ def _judge(view: View, window: WindowRecord) -> Iterator[Finding | None]:
     for at, clip in enumerate(window.events):
         if not isinstance(clip, Clip) or clip.optimizers is None or only_measures(clip):
             continue
+        if clip.scaled or (clip.place is not None and clip.place in view.read(_scaled)):
+            continue  # the limit is multiplied by the scale as well
         before = _in_gradients(window.events[:at])
         backwards = [event for event in before if isinstance(event, Backward)]
         scaled = [backward for backward in backwards if backward.scaled]
@@ -107,14 +110,22 @@ def _judge(view: View, window: WindowRecord) -> Iterator[Finding | None]:
         )
 
 
+def _scaled(view: View) -> set[Place | None]:
+    """Return where a running job clips to limits that follow the loss scale.
+
+    The scale may be another one by now, so one such limit at a place speaks for all.
+    """
+    scale = scale_of(view, None)
+    return {clip.place for clip in view.trace.of(Clip) if is_of_scale(clip.limit, scale)}
+
+
 def _in_gradients(events: Sequence[Event]) -> Sequence[Event]:
     after = [at + 1 for at, event in enumerate(events) if clears(event)]
     return events[after[-1] :] if after else events
 
 
 def _message(view: View, window: WindowRecord, clip: Clip) -> str:
-    scales = {event.subject: event.value for event in measured(view, "loss-scale")}
-    scale = scales.get(scaler_of(window)) or next(iter(scales.values()), None)
+    scale = scale_of(view, scaler_of(window))
     if scale is not None and scale > 1:
         return (
             f"this clip saw gradients of `{spelled(window.optimizer)}` that are {scale:,.6g}× too "

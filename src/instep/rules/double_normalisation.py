@@ -9,7 +9,8 @@ small by that number, as if the learning rate were a quarter of the one that was
 them manages the window, give it the plain mean loss. In a loop of your own, divide the loss and
 leave the gradients alone.
 
-**When it is fine.** If one of the factors is a weight that happens to have the same value.
+**When it is fine.** If one of the factors is a weight that happens to have the same value. A job
+that runs shows numbers and not what they are for, so `instep watch` makes a note of it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ CODE = "INS205"
 NAME = "double-normalisation"
 SUMMARY = "The loss is divided by the number of micro-batches twice."
 SEVERITY = Severity.WARNING
+MILDEST = Severity.INFO
 NEEDS = (Backward, Step)
 
 BAD = """\
@@ -83,11 +85,22 @@ def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
     parts = [part for part in kept[-1].parts if is_close(part, 1 / size)]
     if edit is None and (len(parts) < 2 or (size == 2 and not is_managed(view))):
         return None  # a factor of one half is as often a weight as a division by 2
+    watched = view.facts.get("job", {}).get("source") == "watch"
+    name = quoted([window.optimizer])
+    twice = (
+        f"if neither factor of 1/{size} in this loss is a weight that is meant, the loss is "
+        f"divided by {size} twice: with {size} micro-batches in a window, the update of {name} is "
+        f"1/{size} of their mean."
+    )
+    message = (
+        f"with {size} micro-batches in a window, the update of {name} is 1/{size} of their mean: "
+        f"the loss is divided by {size} twice."
+    )
     return report(
         sys.modules[__name__],
         edit if edit is not None and len(parts) < 2 else kept[0],
-        f"with {size} micro-batches in a window, the update of {quoted([window.optimizer])} is "
-        f"1/{size} of their mean: the loss is divided by {size} twice.",
+        twice if watched else message,
+        severity=Severity.INFO if watched else Severity.WARNING,
         related=[(kept[0], "divided in this loss"), (step, "stepped here")],
         evidence=[*kept, *window.of(GradEdited), step],
     )

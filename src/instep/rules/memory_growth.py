@@ -75,10 +75,11 @@ def judge(view: View) -> Iterator[Finding]:
 
 
 def _report(kept: Measured) -> Finding | None:
+    least = "at least " if (kept.unit or "").endswith("at least") else ""
+    who = "something" if kept.subject is None else f"`{kept.subject}`"
     return report(
         sys.modules[__name__],
         kept,
-        f"the graphs of {int(kept.value)} earlier backwards are still alive, so memory grows: "
-        f"{'something' if kept.subject is None else f'`{kept.subject}`'} keeps what was computed "
-        "for this one.",
+        f"the graphs of {least}{int(kept.value)} earlier backwards are still alive, so memory "
+        f"grows: {who} keeps what was computed for this one.",
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
+from instep.rules.reading import measured
 from instep.trace import Step, Unscale
 
 if TYPE_CHECKING:
@@ -24,6 +26,24 @@ def scaler_of(window: WindowRecord) -> str | None:
     """Return the scaler that a window's step or unscaling went through."""
     named = (event.scaler for event in reversed(window.events) if isinstance(event, Step | Unscale))
     return next((scaler for scaler in named if scaler is not None), None)
+
+
+def scale_of(view: View, scaler: str | None) -> float | None:
+    """Return the latest loss scale of a scaler, or of any, where a running job has measured it."""
+    scales = {event.subject: event.value for event in measured(view, "loss-scale")}
+    return scales.get(scaler) or next(iter(scales.values()), None)
+
+
+def is_of_scale(number: float | None, scale: float | None) -> bool:
+    """Say whether a number is more likely one times the loss scale than a number by itself.
+
+    Limits and weights are near 1, and scales far above it: what is nearer to the scale, in powers,
+    was multiplied by it.
+
+    >>> is_of_scale(1.0, 64.0), is_of_scale(5.0, 65536.0), is_of_scale(0.5 * 65536.0, 65536.0)
+    (False, False, True)
+    """
+    return number is not None and scale is not None and number > max(1.0, math.sqrt(scale))
 
 
 def _may_be_on(view: View, scaler: str) -> bool:

@@ -99,6 +99,7 @@ def judge(view: View) -> Iterator[Finding]:
 
 def _judge(view: View) -> Iterator[Finding | None]:
     models: dict[str, _Model] = defaultdict(_Model)
+    modeless = {name for name, facts in view.facts.items() if facts.get("modeless")}
     trained = {(_function(mode), mode.model) for mode in view.trace.of(Mode) if mode.training}
     for event in view.events:
         match event:
@@ -110,7 +111,7 @@ def _judge(view: View) -> Iterator[Finding | None]:
                     if name in models:
                         others = {at for at, model in trained if model != name}
                         _train(models[name], event, others)
-            case Mode() if event.model is not None:
+            case Mode() if event.model is not None and event.model not in modeless:
                 _switch(models[event.model], event)
             case Step():
                 for name, model in models.items():

@@ -9,7 +9,8 @@ its first step raises an `AssertionError`, except without a GPU, where it switch
 **Fix.** `scaler.scale(loss).backward()` for every loss whose optimizer is stepped by the scaler.
 
 **When it is fine.** Training in bfloat16 needs no scaler: step the optimizer directly, or make the
-scaler with `enabled=False`; then nothing is reported.
+scaler with `enabled=False`; then nothing is reported. Nor is a loss that is multiplied by
+`scaler.get_scale()` by hand.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from instep.rules.finding import Severity
 from instep.rules.losses import backpropagated
 from instep.rules.mending import evidence, offer, scaler_name
 from instep.rules.reading import distinct, is_hidden, is_managed, since_clear
-from instep.rules.scaling import may_scale
+from instep.rules.scaling import is_of_scale, may_scale, scale_of
 from instep.rules.spelling import receiver
 from instep.rules.view import report, spelled
 from instep.trace import Backward, Step
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from instep.rules.finding import Finding, Fix
     from instep.rules.source import Source
     from instep.rules.view import View
-    from instep.trace import WindowRecord
+    from instep.trace import Place, WindowRecord
 
 CODE = "INS306"
 NAME = "unscaled-backward"
@@ -84,22 +85,43 @@ def _judge(view: View, window: WindowRecord) -> Iterator[Finding | None]:
     if not may_scale(view, step.scaler) or is_hidden(since_clear(window)):
         return
     scaled = [backward for backward in window.kept if backward.scaled]
-    ever = any(isinstance(event, Backward) and event.scaled is not False for event in view.events)
+    scale = scale_of(view, step.scaler)
+    by_hand = view.read(_by_hand)
+    # One that has a scale was given something to scale, and its steps do not raise.
+    ever = scale is not None or any(b.scaled is not False for b in view.trace.of(Backward))
     again = {backward.loss for backward in scaled}
     for backward in window.kept:
         if backward.loss in again:
             continue  # the same loss a second time: torch raises before anything is added
+        if backward.place is not None and backward.place in by_hand:
+            continue
         if backward.scaled is False and backward.optimizers is not None:
             yield report(
                 sys.modules[__name__],
                 backward,
-                _message(spelled(step.scaler), window, mixed=bool(scaled), ever=ever),
+                _message(spelled(step.scaler), window, scale, mixed=bool(scaled), ever=ever),
                 related=[*((other, "scaled here") for other in scaled), (step, "stepped here")],
                 evidence=[step, *scaled],
             )
 
 
-def _message(scaler: str, window: WindowRecord, *, mixed: bool, ever: bool) -> str:
+def _by_hand(view: View) -> set[Place | None]:
+    """Return where losses go backward that a running job has multiplied by the scale itself.
+
+    The scale may be another one by now, and if it is a new one all the time some factors are not
+    known: one such loss at a place speaks for all.
+    """
+    scale = scale_of(view, None)
+    return {
+        backward.place
+        for backward in view.trace.of(Backward)
+        if any(is_of_scale(part, scale) for part in backward.parts)
+    }
+
+
+def _message(
+    scaler: str, window: WindowRecord, scale: float | None, *, mixed: bool, ever: bool
+) -> str:
     if mixed:
         return (
             f"this loss does not go through `{scaler}`, so beside the scaled ones it hardly "
@@ -110,9 +132,10 @@ def _message(scaler: str, window: WindowRecord, *, mixed: bool, ever: bool) -> s
             f"no loss goes through `{scaler}`, so its first step raises where it is enabled "
             f"and `{spelled(window.optimizer)}` is never updated."
         )
+    times = f"{scale:,.6g}" if scale is not None and scale > 1 else "that many"
     return (
         f"this loss does not go through `{scaler}`, which still divides its gradients by the loss "
-        f"scale: the update of `{spelled(window.optimizer)}` is that many times too small."
+        f"scale: the update of `{spelled(window.optimizer)}` is {times} times too small."
     )
 
 

@@ -9,6 +9,10 @@ Written = Literal["literal", "default", "one", "nowhere"]
 """Where a number is written: itself, as the default of an option, as one that is 1, or nowhere."""
 
 
+RAISED = "exception"
+"""Why nothing came of a step that raised: it was neither made nor skipped."""
+
+
 @dataclass(frozen=True, slots=True)
 class WindowOpened(OnOptimizer):
     """The engine opened a window. Plain loops have none: their windows are rebuilt."""
@@ -71,6 +75,7 @@ class Clip(OnOptimizers):
     limit: float | None = None  # largest norm, or largest absolute value of an element
     total_norm: float | None = None  # norm before clipping
     norm_type: float | None = None  # 2.0 is Euclidean, inf is the largest absolute value
+    scaled: bool | None = None  # the limit was multiplied by the loss scale
 
 
 @dataclass(frozen=True, slots=True)

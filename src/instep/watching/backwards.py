@@ -143,9 +143,14 @@ class Backwards:
         items = reading.items
         if items is None and told.read == before:
             return told.touched is touched
-        return told.is_again(touched, reading, scaler) and (
-            told.ragged or not self._recorder.losses.differs(told.loss, items, told.place)
-        )
+        if not told.is_again(touched, reading, scaler):
+            return False
+        losses = self._recorder.losses
+        if told.ragged:  # its worst is looked for in one window, and then it is believed
+            if losses.is_spreading(told.loss):
+                losses.differs(told.loss, items, told.place)
+            return True
+        return not losses.differs(told.loss, items, told.place)
 
     def _tell(
         self,

@@ -361,6 +361,11 @@ def _is_scripted(model: Module) -> bool:
     return isinstance(model, torch.jit.ScriptModule)
 
 
+def path_in(model: Module, part: Module) -> str:
+    """Return the path of a part of a model; "" if it is none, or the whole of it."""
+    return next((_plain(path) for path, each in model.named_modules() if each is part), "")
+
+
 def _plain(path: str) -> str:
     for prefix in _WRAPPERS:
         path = path.replace(prefix, "")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from instep.watching.modes import notices_mode
+
 if TYPE_CHECKING:
     from torch.nn import Module
 
@@ -48,7 +50,7 @@ def of_model(model: Module) -> dict[str, Fact]:
         "type": type(model).__name__,
         "trainable": any(p.requires_grad for p in parameters),
         "batchnorm": norms,
-        "modeless": not norms and not any("Dropout" in kind for kind in kinds),
+        "modeless": not notices_mode(model),
         "written": True,
     }
     if parameters and not facts["trainable"]:

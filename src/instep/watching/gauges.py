@@ -14,7 +14,8 @@ nonfinite-updates     updates made with gradients that were not finite   updates
 update-ratio          median change of a weight over its size            relative     the weight
 items-differ          items of one mean over those of another            times        both numbers
 updates-by-hand       backwards in gradients that weights follow by hand  backwards
-graphs-kept           graphs of earlier updates that are still alive     graphs       who has them
+graphs-kept           graphs of earlier updates that are still alive     graphs, or   who has them
+                                                                         graphs at least
 accumulation-error    error of a sum of gradients in low precision       relative     the parameter
 ranks-disagree        ranks whose updates or weights are not the others'  ranks       which, and how
 """

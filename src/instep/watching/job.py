@@ -25,12 +25,14 @@ from instep.watching.seams import (
     loaders,
     modules,
     optimizers,
+    processes,
     scalers,
     schedulers,
 )
 from instep.watching.series import Series
 from instep.watching.stream import Stream
 from instep.watching.told import Findings, write
+from instep.watching.unseen import aside
 from instep.watching.voice import Voice, counted, summary
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from instep.trace import Trace
     from instep.watching.apart import Ending
 
-_SEAMS = (optimizers, backward, scalers, clipping, schedulers, loaders, modules)
+_SEAMS = (optimizers, backward, scalers, clipping, schedulers, loaders, modules, processes)
 _PARTS = ("parameters", "step", "zero_grad", "unscale_")
 """What something has that takes part in training."""
 _FRAMEWORKS = ("accelerate", "lightning", "pytorch_lightning", "lightning_fabric", "transformers")
@@ -99,6 +101,7 @@ class Job:
             updates=self.series.updates,
             skipped=self.series.skipped,
             faults=len(self.seam.faults),
+            aside=aside(self),
         )
 
     def report(self, path: str | Path) -> None:

@@ -40,10 +40,15 @@ class KeptGraphs:
         self._collections = 0
         self._told = False
         self._holder: str | None = None
+        self._marked = -1  # the update before which a graph was last marked
+        self._is_whole = True  # none that may be alive was left unmarked
 
     def before_backward(self, root: Tensor, updates: int) -> None:
         """Mark the graph of a loss."""
         node = _deep(root.grad_fn)
+        if len(self._tokens) >= _MOST or updates > self._marked + 1:
+            self._is_whole = False
+        self._marked = updates
         if node is not None and len(self._tokens) < _MOST:
             token = _Token()
             node.metadata["instep"] = token
@@ -71,8 +76,9 @@ class KeptGraphs:
             if not was_told:
                 self._holder = holder(_KEPT)
             count = float(len(old))
+            unit = "graphs" if self._is_whole else "graphs at least"
             self._gauges.show(
-                "graphs-kept", None, count, unit="graphs", subject=self._holder, place=old[0]
+                "graphs-kept", None, count, unit=unit, subject=self._holder, place=old[0]
             )
         else:
             self._gauges.hide("graphs-kept", None)

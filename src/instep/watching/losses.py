@@ -32,6 +32,7 @@ class Losses:
         # Kind, reduction, whether it is ragged, whether coupled.
         self._told: dict[str, tuple[str | None, str | None, bool, bool]] = {}
         self._items: dict[str, Any] = {}  # by loss, of its first backward in the open window
+        self._spread: dict[str, tuple[float, float]] = {}  # by loss, the fewest and the most in it
 
     def factor(
         self, reading: Reading, place: Place | None
@@ -92,17 +93,24 @@ class Losses:
         one, other = _plain(first), _plain(items)
         if one is None or other is None or one == other:
             return False
-        few, many = sorted((one, other))
-        if few > 0:
+        if min(one, other) > 0:
+            few, many = self._spread.get(id_, (one, one))
+            self._spread[id_] = few, many = min(few, one, other), max(many, one, other)
             self._recorder.sampler.gauges.show(
                 "items-differ", None, many / few, unit="times", subject=f"{few:g} and {many:g}",
-                place=place,
+                place=place, model=id_,
             )  # fmt: skip
         return True
+
+    def is_spreading(self, id_: str) -> bool:
+        """Say whether a loss was first found to be ragged in the window that is open."""
+        return id_ in self._spread
 
     def window_closed(self) -> None:
         """Forget the items of a window."""
         self._items.clear()
+        if self._spread:
+            self._spread.clear()
 
 
 def root_of(tensors: Any) -> Tensor | None:

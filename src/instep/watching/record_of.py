@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from instep.reports.record import Owner, Record
-from instep.trace import Created, Drawn, Forward, Mode, Opaque
+from instep.trace import Created, Drawn, Forward, Mode
+from instep.watching.unseen import unseen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -70,7 +71,7 @@ def record_of(
         first=first,
         latest=latest,
         left_out=left_out,
-        unseen=tuple(_unseen(job)),
+        unseen=tuple(unseen(job)),
         quotes=_quotes(found, events),
     )
 
@@ -119,34 +120,6 @@ def _owners(job: Job) -> tuple[Owner, ...]:
 
 def _text(fact: object) -> str | None:
     return fact if isinstance(fact, str) else None
-
-
-def _unseen(job: Job) -> Iterable[str]:
-    """Say what could not be seen, and what was seen and not kept."""
-    if job.series.left_out:
-        yield (
-            f"{job.series.left_out:,} moments between the first and the latest are not in the "
-            "timeline; they were judged like the others."
-        )
-    if job.stream.full:
-        yield (
-            "The job kept doing new things; what came after the first "
-            f"{len(job.trace):,} events was not judged."
-        )
-    opaque = {event.what for event in job.trace if isinstance(event, Opaque)}
-    for what in sorted(opaque):
-        yield f"What happens inside {what} could not be followed; its windows are not judged."
-    if job.series.updates and not any(name.startswith("loss/") for name in job.series.lines):
-        yield "No loss was read: none was on the CPU, or none was a single number."
-    measured = sum(len(line) for key, line in job.series.lines.items() if "grad_norm/" in key)
-    updates = sum(job.series.updates.values())
-    if 0 < measured < updates:
-        yield (
-            "Gradient norms and update ratios were measured at some of the updates, so that "
-            "measuring took next to no time."
-        )
-    for fault in job.seam.faults:
-        yield f"The watcher itself failed: {fault.splitlines()[-1]}"
 
 
 def _quotes(findings: Iterable[Finding], events: Iterable[Event]) -> dict[str, dict[int, str]]:

@@ -88,6 +88,8 @@ class Recorder:
         self.clears: Counter[str] = Counter()
         self.is_going_back = False
         """A backward is running."""
+        self.processes = 0
+        """That the job has started by itself."""
         self.few = Few()
         book.passed_on = self.passed_on
         self.scaled: dict[int, Any] = {}  # by id, what a scaler has scaled, which, and from what

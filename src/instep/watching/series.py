@@ -6,6 +6,8 @@ from collections import deque
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from instep.trace.updates import RAISED
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -129,7 +131,12 @@ class Series:
             self.told(name, optimizer, update, value)
 
     def updated(self, optimizer: str, skipped: str | None) -> int:
-        """Count an update, or one that was skipped; return how many there were."""
+        """Count an update, or one that was skipped; return how many there were.
+
+        One that raised is none, and neither was it skipped.
+        """
+        if skipped == RAISED:
+            return self.updates.setdefault(optimizer, 0)
         self.updates[optimizer] = count = self.updates.get(optimizer, 0) + 1
         if skipped is not None:
             self.skipped[optimizer] = missed = self.skipped.get(optimizer, 0) + 1

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from instep.rules.finding import Finding
     from instep.watching.quoting import Quoting
 
+_MOST_NAMED = 4
+"""Optimizers in a summary; the rest of more of them is counted."""
 PER_SECOND = 3
 """Lines at most: a job's own output stays readable. The others wait."""
 _NOUNS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
@@ -109,17 +111,22 @@ def summary(
     updates: Mapping[str, int],
     skipped: Mapping[str, int],
     faults: int = 0,
+    aside: Iterable[str] = (),
 ) -> str:
-    """Return the last lines of a watch.
+    """Return the last lines of a watch; `aside` is what it has not seen.
 
     >>> print(summary([], updates={"optimizer": 1200}, skipped={"optimizer": 2}), end="")
     Watched 1,200 updates of `optimizer`, 2 of them skipped: no problems found.
     """
     each = [
-        f"{count_of(number, 'update')} of `{visible(name)}`"
-        + (f", {skipped[name]:,} of them skipped" if skipped.get(name) else "")
+        _watched(number, skipped.get(name, 0), f"`{visible(name)}`")
         for name, number in updates.items()
     ]
+    if len(each) > _MOST_NAMED:
+        rest = list(updates)[_MOST_NAMED - 1 :]
+        number, missed = (sum(counts.get(n, 0) for n in rest) for counts in (updates, skipped))
+        others = _watched(number, missed, count_of(len(rest), "other optimizer"))
+        each[_MOST_NAMED - 1 :] = [others]
     if each:
         said = f"Watched {'; '.join(each)}: {counted(findings)} found.\n"
     else:
@@ -127,4 +134,9 @@ def summary(
         said = f"No update was seen: {told}.\n"
     if faults:
         said += f"The watcher failed {count_of(faults, 'time')} and may have missed something.\n"
-    return said
+    return said + "".join(f"{line}\n" for line in aside)
+
+
+def _watched(updates: int, skipped: int, whose: str) -> str:
+    missed = f", {skipped:,} of them skipped" if skipped else ""
+    return f"{count_of(updates, 'update')} of {whose}{missed}"

@@ -165,7 +165,11 @@ class Witnesses:
         if witness is not None:
             witness.fresh = False
             witness.used = True
-            witness.see()
+            parameter = witness.weak()
+            # A step, or a hook behind it, that drops what it has used clears by hand: it is left to
+            # be noticed, and so comes after the update.
+            if parameter is None or parameter.grad is not None or not witness.holds:
+                witness.see()
 
     def cleared(self, name: str) -> None:
         """Take note of a clear that was told."""

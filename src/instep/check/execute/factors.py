@@ -6,6 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from instep.check.execute import tensors
+from instep.check.execute.loss_scale import scaler_in
 from instep.check.execute.things import Grad
 from instep.check.execute.values import SUM, Unknown
 
@@ -93,6 +94,10 @@ def divide(m: Machine, node: ast.AST, tensor: Tensor, by: Value) -> Tensor:
 def multiply(m: Machine, node: ast.AST, tensor: Tensor, by: Value) -> Tensor:
     """Return a loss multiplied by something."""
     made = tensors.copy(m, tensor, node)
+    scaler = scaler_in(by)
+    if scaler is not None:
+        made.scaled = scaler  # by hand, as `scaler.scale` does it
+        return made
     if made.parts is None or tensor.reduction == "none":
         return made  # a weight per item changes nothing about how many items there are
     if isinstance(by, Unknown) and by.inverse is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from instep.check.execute import functions, opaque, tensor_methods, tensors
+from instep.check.execute import functions, loss_scale, opaque, tensor_methods, tensors
 from instep.check.execute.arguments import Call
 from instep.check.execute.definitions import Function, Instance
 from instep.check.execute.things import Optimizer, Scaler
@@ -125,6 +125,8 @@ def of_scaler(m: Machine, value: Scaler, call: Call) -> Value:
         return _through(m, value, target, call)
     if name == "is_enabled" and value.enabled is not None:
         return value.enabled
+    if name == "get_scale":
+        return loss_scale.asked(m, value, call)
     return call.unknown(m, "enabled" if name == "is_enabled" else "")
 
 

@@ -146,12 +146,14 @@ def _clip(
     nets: frozenset[Net] | None = None,
     optimizer: Optimizer | None = None,
     param: Param | None = None,
+    scaled: bool = False,
 ) -> Event:
     if optimizer is not None:
         held: settle.Held = (s.ids.of(optimizer),)
     else:
         held = s.owning(nets) if param is None else s.owning_param(param)
-    return Clip(held, by=by, limit=None if limit is None else float(limit), place=place)
+    most = None if limit is None else float(limit)
+    return Clip(held, by=by, limit=most, scaled=scaled or None, place=place)
 
 
 def _schedule(s: Settler, place: Place, *, scheduler: Scheduler, explicit: bool) -> Event:

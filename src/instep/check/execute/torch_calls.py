@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from instep.check.execute import backward, deepspeed, scalers, tensor_methods, tensors
 from instep.check.execute.assignment import is_building
+from instep.check.execute.loss_scale import scaler_in
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Net, Optimizer, Param, Parameters
 from instep.check.execute.values import SUM, ListValue, Ref, Unknown, unify
@@ -32,6 +33,7 @@ def clip(m: Machine, call: Call) -> Value:
         optimizer=inner.optimizer if isinstance(inner, Param) else None,
         by="value" if "value" in call.name else "norm",
         limit=limit if isinstance(limit, int | float) else None,
+        scaled=scaler_in(limit) is not None,
     )
     return call.unknown(m, "norm")
 

@@ -8,6 +8,7 @@ from torch.compiler import is_compiling
 from torch.jit import _recursive
 from torch.nn import Module, Parameter
 
+from instep.watching.book import path_in
 from instep.watching.patches import compiler, uncompiled
 
 if TYPE_CHECKING:
@@ -102,11 +103,14 @@ def _replaced(seam: Seam, owner: Module, name: str, old: Any, new: Any) -> None:
         for weak in () if one is None else book.owners(one):
             seam.recorder.optimizer(weak())  # it was there first
     was = next((one.model for one in held if one is not None and one.model is not None), None)
-    spelled = book.model_of(owner) or was or type(owner).__name__.lower()
+    weak = book.models.get(was) if was is not None else None
+    model = None if weak is None else weak()
+    whole = [was] if was is not None else [type(owner).__name__.lower()]
+    inside = "" if model is None else path_in(model, owner)
+    spelled = book.model_of(owner) or ".".join([*whole, *([inside] if inside else [])])
     seam.recorder.models.rebound(f"{spelled}.{name}", was, f"{spelled}.{name}")
-    model = book.models.get(was) if was is not None else None
-    if model is not None and model() is not None:
-        book.take_model(model())
+    if model is not None:
+        book.take_model(model)
 
 
 def hook_forward(seam: Seam, model: Module) -> None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from instep.trace.updates import RAISED
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -50,7 +52,7 @@ def install(seam: Seam) -> None:
         try:
             done = original(self, optimizer, *a, **k)
         except BaseException:
-            _missed(seam, optimizer, "exception")
+            _missed(seam, optimizer, RAISED)
             raise
         _missed(seam, optimizer, "nonfinite")
         return done

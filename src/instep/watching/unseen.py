@@ -1,0 +1,66 @@
+"""What a watch has not seen: all of it for the page, the gravest of it for the summary."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from instep.trace import WEIGHTS_MOVED, Opaque
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from instep.watching.job import Job
+
+_MOVED = (
+    "Weights changed between a backward and its step, or without a step that was seen, as they do "
+    "where a step is compiled or does more than to step; those windows are not judged."
+)
+
+
+def aside(job: Job) -> Iterator[str]:
+    """Say what a summary must not keep quiet about: it would be taken for the whole."""
+    if not any(job.series.updates.values()) and WEIGHTS_MOVED in _opaque(job):
+        yield "Weights changed all the same: a step that is compiled or made by hand is not seen."
+    yield from _processes(job)
+
+
+def unseen(job: Job) -> Iterator[str]:
+    """Say what could not be seen, and what was seen and not kept."""
+    if job.series.left_out:
+        yield (
+            f"{job.series.left_out:,} moments between the first and the latest are not in the "
+            "timeline; they were judged like the others."
+        )
+    if job.stream.full:
+        yield (
+            "The job kept doing new things; what came after the first "
+            f"{len(job.trace):,} events was not judged."
+        )
+    yield from _processes(job)
+    for what in sorted(_opaque(job)):
+        if what == WEIGHTS_MOVED:
+            yield _MOVED
+        else:
+            yield f"What happens inside {what} could not be followed; its windows are not judged."
+    if job.series.updates and not any(name.startswith("loss/") for name in job.series.lines):
+        yield "No loss was read: none was on the CPU, or none was a single number."
+    measured = sum(len(line) for key, line in job.series.lines.items() if "grad_norm/" in key)
+    updates = sum(job.series.updates.values())
+    if 0 < measured < updates:
+        yield (
+            "Gradient norms and update ratios were measured at some of the updates, so that "
+            "measuring took next to no time."
+        )
+    for fault in job.seam.faults:
+        yield f"The watcher itself failed: {fault.splitlines()[-1]}"
+
+
+def _processes(job: Job) -> Iterator[str]:
+    started = job.recorder.processes
+    if started:
+        processes = "1 process" if started == 1 else f"{started:,} processes"
+        yield f"The job started {processes} by itself: what happens there is not watched."
+
+
+def _opaque(job: Job) -> set[str]:
+    return {event.what for event in job.trace if isinstance(event, Opaque)}
