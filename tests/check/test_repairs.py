@@ -1440,3 +1440,46 @@ for epoch in range(2):
     gentle = "torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)"
     assert mended(text.format(cycle)) == text.format(cycle)
     assert mended(text.format(gentle)) != text.format(gentle)
+
+
+def test_a_layer_whose_parameters_are_only_renamed_is_not_replaced():
+    text = (
+        MADE
+        + """\
+model.head = torch.nn.utils.{}(model.head)
+for x, y in loader:
+    optimizer.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+"""
+    )
+    for kept in ("spectral_norm", "parametrizations.spectral_norm", "parametrizations.orthogonal"):
+        assert codes(text.format(kept)) == set()
+    for renewed in ("weight_norm", "parametrizations.weight_norm"):
+        assert codes(text.format(renewed)) == {"INS503"}
+
+
+def test_a_warm_up_from_zero_may_be_stepped_first():
+    text = (
+        MADE
+        + """\
+def warm(step):
+    if step < 100:
+        return step / 100
+    return 1.0
+
+def fade(step):
+    return 0.9 ** step
+
+schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, {})
+for x, y in loader:
+    optimizer.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    schedule.step()
+    optimizer.step()
+"""
+    )
+    for zero in ("warm", "lambda s: min(1.0, s / n)", "lambda s: s / 5 if s < 5 else 1.0"):
+        assert codes(text.format(zero)) == set()
+    for other in ("fade", "lambda s: min(1.0, (s + 1) / n)", "lambda s: 1 - s / n"):
+        assert codes(text.format(other)) == {"INS401"}
