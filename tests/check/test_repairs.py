@@ -1483,3 +1483,28 @@ for x, y in loader:
         assert codes(text.format(zero)) == set()
     for other in ("fade", "lambda s: min(1.0, (s + 1) / n)", "lambda s: 1 - s / n"):
         assert codes(text.format(other)) == {"INS401"}
+
+
+def severities(text):
+    return {
+        (finding.code, finding.severity.name.lower()) for finding in judge(unit_of(text)).findings
+    }
+
+
+def test_slices_of_a_file_are_mini_batches_and_patches_of_an_image_are_not():
+    step = """\
+        optimizer.zero_grad()
+        F.mse_loss(model({}), {}).backward()
+        optimizer.step()
+"""
+    sliced = "    for i in range(0, len(x), 32):\n" + step.format("x[i:i + 32]", "y[i:i + 32]")
+    file = MADE + "for file in files:\n    x, y = load(file)\n" + sliced
+    batch = MADE + "for x, y in loader:\n" + sliced
+    unfolded = """\
+for x, y in loader:
+    xs = x.unfold(2, 64, 64).reshape(-1, 3, 64)
+    for p, q in zip(xs.split(4), y.split(4)):
+"""
+    assert severities(file) <= {("INS103", "info")}
+    assert severities(batch) == {("INS103", "warning")}
+    assert severities(MADE + unfolded + step.format("p", "q")) == {("INS103", "warning")}
