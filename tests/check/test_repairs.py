@@ -1508,3 +1508,40 @@ for x, y in loader:
     assert severities(file) <= {("INS103", "info")}
     assert severities(batch) == {("INS103", "warning")}
     assert severities(MADE + unfolded + step.format("p", "q")) == {("INS103", "warning")}
+
+
+def test_train_mode_comes_back_in_many_ways():
+    text = (
+        HEAD
+        + """\
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model.train()
+for epoch in range(5):
+    for x, y in loader:
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        model(held_out)
+    {}
+"""
+    )
+    for back in (
+        "for q in model.children(): q.train()",
+        "for q in model.modules(): q.training = True",
+        "[q.train() for q in model]",
+        "model.apply(lambda q: q.train())",
+        "getattr(model, 'train')()",
+        "torch.nn.Module.train(model)",
+    ):
+        assert codes(text.format(back)) == set(), back
+    for lost in (
+        "for q in model.children(): q.eval()",
+        "for q in model.modules(): q.training = False",
+        "[q.eval() for q in model]",
+        "model.apply(lambda q: q.float())",
+        "getattr(model, 'eval')()",
+    ):
+        assert codes(text.format(lost)) == {"INS604"}, lost
