@@ -1553,3 +1553,108 @@ def test_of_a_loss_that_cannot_be_seen_nothing_is_certain():
     assert finding.message.startswith("if the loss is a mean over its batch: ")
     assert mended(unseen) == unseen  # a sum may be meant: only with --unsafe-fixes
     assert mended(loop) != loop
+
+
+def test_a_layer_whose_parameters_are_only_renamed_is_not_replaced():
+    text = (
+        MADE
+        + """\
+model.head = torch.nn.utils.{}(model.head)
+for x, y in loader:
+    optimizer.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+"""
+    )
+    for kept in ("spectral_norm", "parametrizations.spectral_norm", "parametrizations.orthogonal"):
+        assert codes(text.format(kept)) == set()
+    for renewed in ("weight_norm", "parametrizations.weight_norm"):
+        assert codes(text.format(renewed)) == {"INS503"}
+
+
+def test_a_warm_up_from_zero_may_be_stepped_first():
+    text = (
+        MADE
+        + """\
+def warm(step):
+    if step < 100:
+        return step / 100
+    return 1.0
+
+def fade(step):
+    return 0.9 ** step
+
+schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, {})
+for x, y in loader:
+    optimizer.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    schedule.step()
+    optimizer.step()
+"""
+    )
+    for zero in ("warm", "lambda s: min(1.0, s / n)", "lambda s: s / 5 if s < 5 else 1.0"):
+        assert codes(text.format(zero)) == set()
+    for other in ("fade", "lambda s: min(1.0, (s + 1) / n)", "lambda s: 1 - s / n"):
+        assert codes(text.format(other)) == {"INS401"}
+
+
+def severities(text):
+    return {
+        (finding.code, finding.severity.name.lower()) for finding in judge(unit_of(text)).findings
+    }
+
+
+def test_slices_of_a_file_are_mini_batches_and_patches_of_an_image_are_not():
+    step = """\
+        optimizer.zero_grad()
+        F.mse_loss(model({}), {}).backward()
+        optimizer.step()
+"""
+    sliced = "    for i in range(0, len(x), 32):\n" + step.format("x[i:i + 32]", "y[i:i + 32]")
+    file = MADE + "for file in files:\n    x, y = load(file)\n" + sliced
+    batch = MADE + "for x, y in loader:\n" + sliced
+    unfolded = """\
+for x, y in loader:
+    xs = x.unfold(2, 64, 64).reshape(-1, 3, 64)
+    for p, q in zip(xs.split(4), y.split(4)):
+"""
+    assert severities(file) <= {("INS103", "info")}
+    assert severities(batch) == {("INS103", "warning")}
+    assert severities(MADE + unfolded + step.format("p", "q")) == {("INS103", "warning")}
+
+
+def test_train_mode_comes_back_in_many_ways():
+    text = (
+        HEAD
+        + """\
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model.train()
+for epoch in range(5):
+    for x, y in loader:
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        model(held_out)
+    {}
+"""
+    )
+    for back in (
+        "for q in model.children(): q.train()",
+        "for q in model.modules(): q.training = True",
+        "[q.train() for q in model]",
+        "model.apply(lambda q: q.train())",
+        "getattr(model, 'train')()",
+        "torch.nn.Module.train(model)",
+    ):
+        assert codes(text.format(back)) == set(), back
+    for lost in (
+        "for q in model.children(): q.eval()",
+        "for q in model.modules(): q.training = False",
+        "[q.eval() for q in model]",
+        "model.apply(lambda q: q.float())",
+        "getattr(model, 'eval')()",
+    ):
+        assert codes(text.format(lost)) == {"INS604"}, lost

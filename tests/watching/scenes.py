@@ -172,6 +172,9 @@ SCENES = {
     "not_ins203_tokens_of_the_window": scenes(
         "for window in windows: update(model, optimizer, window)", windows=windows
     ),
+    "not_ins204_critic_and_a_clear_outside": scenes(
+        loader=lambda: [(torch.randn(3, 8), torch.randn(3, 4)) for _ in range(20)]
+    ),
     "not_ins204_countdown": scenes("train(net, loader, epochs)"),
     "not_ins205_weight_and_window": scenes(
         net=lambda: Net(heads=2), stream=lambda: endless(loader(numbers(), classes, classes))

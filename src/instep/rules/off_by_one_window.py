@@ -177,8 +177,9 @@ def _size(window: WindowRecord, step: Step) -> int | None:
     """Return the size of a window in what its gate counts; None if that is not clear."""
     found = sizes(window)
     # What is cleared too early was counted all the same, and is another rule's to tell.
-    is_counted = bool(window.lost) and count_micro_batches(window.events) == step.every
-    if step.every in found or is_counted:
+    used = {backward.place for backward in window.kept}
+    is_same = any(backward.place in used for backward in window.lost)  # not a critic's loss
+    if step.every in found or (is_same and count_micro_batches(window.events) == step.every):
         return step.every
     return found.pop() if len(found) == 1 else None
 

@@ -15,7 +15,8 @@ of its own or was a copy to keep, and the embeddings had the right size already.
 `optimizer.add_param_group({"params": model.head.parameters()})`.
 
 **When it is fine.** If the new layer is not meant to be trained: freeze it
-(`requires_grad_(False)`). A layer without parameters, or one around the old layer, replaces none.
+(`requires_grad_(False)`). A layer without parameters, or one around the old layer, replaces none,
+nor do `spectral_norm` and `orthogonal`, which keep the parameters under another name.
 `resize_token_embeddings` keeps embeddings that have the size already: it is reported only where the
 tokenizer was given new tokens, and the model no room for them yet.
 """

@@ -14,7 +14,8 @@ gradient of the whole image: `instep explain patches`.
 **When it is fine.** One update per piece is ordinary stochastic gradient descent with a smaller
 batch. If that is what you want, and the gradients are cleared for each piece, ignore this rule.
 Slices of what is gone through several times, as PPO does with a rollout, are taken for mini-batches
-and not reported.
+and not reported. Slices of something that no loader gave, such as mini-batches of one file after
+another, are only a note.
 """
 
 from __future__ import annotations
@@ -82,13 +83,14 @@ def _report(view: View, found: Piecewise) -> Finding | None:
     type_ = facts.get("type")
     if not found.is_patches and "range(" in f"{found.drawn.loader} {type_}":
         return None  # repeated updates on one batch, as of a critic, are no pieces of it
-    noun, plural = ("patch", "patches") if found.is_patches else ("piece", "pieces")
+    is_sure = found.is_patches and not facts.get("shard")
+    noun, plural = ("patch", "patches") if is_sure else ("piece", "pieces")
     return report(
         sys.modules[__name__],
         found.step,
         f"{quoted([found.optimizer])} steps after every {noun} of a batch: the weights move "
         f"between the {plural} of one batch, and no update is made of the whole.",
-        severity=Severity.WARNING if found.is_patches else Severity.INFO,
+        severity=Severity.WARNING if is_sure else Severity.INFO,
         related=[(found.backward, "backward here"), (found.drawn, "a piece is taken here")],
         evidence=[
             *([] if found.backward is None else [found.backward]),

@@ -24,7 +24,8 @@ class Created(Event):
                written, trainable (it has parameters), held (by any optimizer), part_of,
                loaded (from a file)
     loader     type, length (batches), batch_items, drop_last, pieces (of a batch), patches,
-               bounded (where its epoch ends is not known), length_written (where: `Written`)
+               shard (of a file, perhaps, rather than of a batch), bounded (where its epoch
+               ends is not known), length_written (where: `Written`)
     loss       type, reduction, unit ("samples", "tokens", "pixels"), ragged (the number of items
                differs between batches; "declared": it may), coupled (an item's loss depends on
                the other items)

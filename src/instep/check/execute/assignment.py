@@ -129,6 +129,8 @@ def _bind_in_net(m: Machine, target: ast.Attribute, owner: Net, value: Value, sc
         owner.sync = holds if isinstance(holds, bool) else None
     elif target.attr == "requires_grad":
         owner.frozen = value is False
+    elif target.attr == "training" and value is not False:
+        owner.may_train()
     elif isinstance(value, Net) and value is not owner:
         _join(m, target, owner, value, scope)
     elif isinstance(value, Unknown):

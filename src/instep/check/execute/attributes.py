@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from instep.check.execute.values import Value
 
 _WHOLE = frozenset({"module", "_orig_mod", "_forward_module"})
+_MODES = frozenset({"train", "eval"})
 _SYNCS = frozenset({"sync_gradients", "is_sync_step"})
 _SETTING = Names(r"^(config|device|dtype|name|cfg|opt|args|hparams|step|epoch|num_|n_|is_|use_)")
 
@@ -133,6 +134,8 @@ def _of_net(m: Machine, node: ast.AST, net: Net, name: str) -> Value:
         return net
     if name == "training":
         return net.training if net.training is not None else Unknown(f"{id(net)}.training")
+    if name in _MODES:
+        return Method(net, name)
     if "loss" in name.lower() and name[:1].islower():
         return m.tensor(frozenset({net}), node)
     if name in _SETTING:

@@ -126,6 +126,7 @@ class Ids:
                 repeated=(not pieces and loop.is_repeated()) or None,
                 pieces=pieces or None,
                 patches=(pieces and loop.patches) or None,
+                shard=(pieces and loop.patches and loop.may_be_of_shard()) or None,
                 again=(pieces and loop.comes_again()) or None,
                 length=loop.length if loop.literal else None,
                 length_written=loop.written,

@@ -42,6 +42,7 @@ class Loop:
         self.text = ""
         self.name = ""
         self.patches = False
+        self.sliced = False  # no word says so: they are slices of something, perhaps of a data set
         self.again = False  # the loop around it does nothing but repeat it
 
     def is_batches(self) -> bool:
@@ -68,6 +69,11 @@ class Loop:
     def comes_again(self) -> bool:
         """Say whether the loop around it goes through the pieces of one batch several times."""
         return self.again and self.is_repeated() and self.feeder() is not self.outer
+
+    def may_be_of_shard(self) -> bool:
+        """Say whether its pieces may be mini-batches of one of several data sets, as of a file."""
+        feeder = self.feeder()
+        return self.sliced and (feeder is None or not (feeder.kind == "loader" or feeder.draws))
 
     def feeder(self) -> Loop | None:
         """Return the loop around it that draws batches, if there is one."""

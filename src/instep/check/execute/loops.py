@@ -56,7 +56,9 @@ def for_(m: Machine, node: ast.For, scope: Scope) -> int | None:
     loop.text = scope.module.spelled(node.iter)
     loop.name = scope.module.spelled(node.target)
     cut = source.strided and not _CARRIED.search(scope.module.text(node))
-    loop.patches = cut or loop.text in roles.PATCHES or loop.name in roles.PATCHES
+    named = loop.text in roles.PATCHES or loop.name in roles.PATCHES
+    named = named or _is_unfolded(node.iter, scope.module)
+    loop.patches, loop.sliced = cut or named, not named
     loop.again = loop.patches and _comes_again(node, loop, scope.module)
     standins.begin(m, node.target, scope, batches=source.kind == "loader")
     try:
@@ -64,6 +66,25 @@ def for_(m: Machine, node: ast.For, scope: Scope) -> int | None:
     finally:
         m.loops.pop()
         m.turns.pop()
+
+
+def _is_unfolded(node: ast.expr, module: Module) -> bool:
+    """Say whether what is gone through was made by `unfold`, which cuts images into patches."""
+    if "unfold(" not in module.unit.text:
+        return False
+    return not module.read(_names, node).isdisjoint(module.read(_unfolded, module.tree))
+
+
+def _unfolded(tree: ast.Module, _module: Module) -> set[str]:
+    """Return the names that are given what `unfold` makes."""
+    return {
+        target.id
+        for part in walk(tree)
+        if isinstance(part, ast.Assign)
+        and any(isinstance(of, ast.Attribute) and of.attr == "unfold" for of in walk(part.value))
+        for target in part.targets
+        if isinstance(target, ast.Name)
+    }
 
 
 def _is_supposed(m: Machine) -> bool:

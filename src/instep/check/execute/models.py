@@ -22,7 +22,7 @@ from instep.check.execute.levels import goes_down
 from instep.check.execute.roles import CRITERION, CRITERION_CLASS
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Parameters
-from instep.check.execute.values import Context, Gate, ListValue
+from instep.check.execute.values import Context, Gate, ListValue, unify
 
 if TYPE_CHECKING:
     import ast
@@ -108,10 +108,11 @@ def _mode(m: Machine, value: Net, call: Call) -> Value:
     # A `train` that trains is no switch, and `eval` is nothing but `train(False)`.
     trains = isinstance(own, Function) and _trains(own)
     if trains or (call.name == "train" and not isinstance(chosen, bool | Gate)):
-        for part in value.inside():
-            part.training, part.settled = None, False
+        value.forget_mode()
         return value
     training = call.name == "train" and chosen is not False
+    if training:
+        value.may_train()
     for part in value.inside():
         part.training = training
         part.settled = part.settled and not training
@@ -129,6 +130,16 @@ def _zero(m: Machine, value: Net, call: Call) -> Value:
 
 
 def _same(_m: Machine, value: Net, _call: Call) -> Value:
+    return value
+
+
+def _apply(_m: Machine, value: Net, call: Call) -> Value:
+    """Follow `apply(function)`, which is called with each layer: it may put them into a mode."""
+    function = unify(call.first)
+    if isinstance(function, Function):
+        names = function.scope.module.scan.names(function.code)
+        if "train" in names:
+            value.forget_mode()
     return value
 
 
@@ -200,8 +211,9 @@ _TABLE: dict[Callable[[Machine, Net, Call], Value], tuple[str, ...]] = {
     _mode: ("train", "eval"),
     _parameters: ("parameters", "named_parameters", "trainable_parameters"),
     _zero: ("zero_grad",),
-    _same: ("to", "cuda", "cpu", "half", "float", "double", "bfloat16", "apply", "share_memory",
-            "module", "clone"),
+    _same: ("to", "cuda", "cpu", "half", "float", "double", "bfloat16", "share_memory", "module",
+            "clone"),
+    _apply: ("apply",),
     _freeze: ("requires_grad_",),
     _no_sync: ("no_sync", "set_requires_gradient_sync"),
     _parts: ("modules", "children", "named_modules", "named_children", "items", "values"),

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from instep.check.execute import constructors, losses, opaque
 from instep.check.execute.roles import Names
-from instep.check.execute.values import ARRAY, Unknown
+from instep.check.execute.things import Net
+from instep.check.execute.values import ARRAY, Unknown, unify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +36,9 @@ def call(m: Machine, path: str, call: Call) -> Value:
 def _made(m: Machine, path: str, call: Call) -> Value:
     if path in _OLD_AMP:
         call.note(m, "called", api=path)
+    first = unify(call.first)
+    if path == "torch.nn.Module.train" and isinstance(first, Net):
+        first.forget_mode()
     name = call.name = path.rpartition(".")[2]
     handler = CALLS.get(name)
     if handler is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from instep.check.execute import first_values
 from instep.check.execute.trees import walk
 
 if TYPE_CHECKING:
@@ -20,31 +21,25 @@ def is_skippable(path: str, call: Call) -> bool:
     several that a function chooses from, and another one does not. `path` is what makes it, which
     the call may well know under another name.
     """
-    code = call.scope.code
-    if isinstance(call.node, ast.Call) and (_loses_nothing(call.node) or _warms_up(path, call)):
+    code, module, node = call.scope.code, call.scope.module, call.node
+    if isinstance(node, ast.Call) and (_loses_nothing(node, module) or _warms_up(path, call)):
         return True
-    return code is not None and call.scope.module.read(_chooses, code)
+    return code is not None and module.read(_chooses, code)
 
 
 def _chooses(code: ast.AST, module: Module) -> bool:
     if not any(name in module.unit.text for name in _LOSING):
         return False  # without going through every node of the function
-    return any(isinstance(node, ast.Call) and _loses_nothing(node) for node in walk(code))
+    return any(isinstance(node, ast.Call) and _loses_nothing(node, module) for node in walk(code))
 
 
-def _loses_nothing(node: ast.Call) -> bool:
-    """Say whether a schedule is constant, or begins at zero.
-
-    >>> [_loses_nothing(ast.parse(text, mode="eval").body) for text in (
-    ...     "LambdaLR(opt, lambda s: 1.0)", "LambdaLR(opt, lambda s: 1 / s)",
-    ...     "get_cosine_schedule_with_warmup(opt, 100, n)",
-    ...     "get_cosine_schedule_with_warmup(opt, num_warmup_steps=0, num_training_steps=n)")]
-    [True, False, True, False]
-    """
+def _loses_nothing(node: ast.Call, module: Module) -> bool:
+    """Say whether a schedule is constant, or may begin at zero."""
     name = str(getattr(node.func, "attr", None) or getattr(node.func, "id", ""))
     if name == "LambdaLR":
         given = _argument(node, 1, "lr_lambda")
-        return isinstance(given, ast.Lambda) and isinstance(given.body, ast.Constant)
+        each = given.elts if isinstance(given, ast.List | ast.Tuple) else [given]
+        return any(first_values.may_be_skipped(one, module) for one in each)
     if _is_warm_up(name):
         given = _argument(node, 1, "num_warmup_steps")
         return given is not None and not (isinstance(given, ast.Constant) and not given.value)

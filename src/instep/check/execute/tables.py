@@ -208,9 +208,9 @@ _CALLS = {
     torch_calls.master_params: ("master_params",),
     torch_calls.nothing: ("arange", "Generator", "manual_seed", "is_available", "isnan", "isfinite",
                           "isinf", "all_reduce", "barrier", "save", "load"),
-    torch_calls.parametrize: ("weight_norm", "spectral_norm", "remove_weight_norm",
-                              "remove_spectral_norm", "register_parametrization", "orthogonal",
-                              "remove_parametrizations"),
+    torch_calls.parametrize: ("weight_norm", "remove_weight_norm", "remove_spectral_norm"),
+    torch_calls.parametrize_as_it_is: ("spectral_norm", "register_parametrization", "orthogonal",
+                                       "remove_parametrizations"),
     torch_calls.reduce: ("mean", "sum", "div", "divide", "true_divide", "mul", "multiply", "add",
                          "matmul", "mm", "bmm"),
 }  # fmt: skip

@@ -119,6 +119,17 @@ class Net(Thing):
                 todo.extend(net.parts)
         return found
 
+    def forget_mode(self) -> None:
+        """Take note that it may be in either mode from now on."""
+        for part in self.inside():
+            part.training, part.settled = None, False
+
+    def may_train(self) -> None:
+        """Take note of train mode for a layer: where it stands for all, the whole may be in it."""
+        for whole in self.wholes:
+            if whole.attrs.get("[]") is self:
+                whole.forget_mode()
+
 
 def overlap(left: frozenset[Net], right: frozenset[Net]) -> bool:
     """Say whether two sets of models share parameters: one is the other, or a part of it."""

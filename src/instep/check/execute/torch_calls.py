@@ -100,6 +100,13 @@ def parametrize(m: Machine, call: Call) -> Value:
     return net
 
 
+def parametrize_as_it_is(m: Machine, call: Call) -> Value:
+    """Follow `spectral_norm(layer)`: the layer has the same parameters afterwards, perhaps under
+    other names.
+    """
+    return call.args[0] if call.args else call.kwargs.get("module", call.unknown(m))
+
+
 def chain(m: Machine, call: Call) -> Value:
     """Follow `itertools.chain` over parameters."""
     nets = tensors.parameters_of(tuple(call.args))

@@ -6,7 +6,7 @@ class TwoTowers:
     def __init__(self, user, item):
         self.user, self.item = user, item
         self.optims = [torch.optim.Adam(tower.parameters(), lr=1e-3) for tower in (user, item)]
-        self.scheds = [LambdaLR(o, lambda s: min(1.0, s / 1000)) for o in self.optims]
+        self.scheds = [LambdaLR(o, lambda s: min(1.0, (s + 1) / 1000)) for o in self.optims]
 
     def train_step(self, u, i, rating):
         score = (self.user(u) * self.item(i)).sum(-1)
