@@ -5,6 +5,7 @@ import itertools
 import torch
 from torch import nn
 
+import instep
 from instep.watching import book as module
 from instep.watching.book import Book
 from tests.watching.jobs import run
@@ -86,3 +87,20 @@ def test_names_that_are_given_on_do_not_add_up():
         book.rename(each, f"loader {number}")
     assert len(book._names) == 100
     assert [book.met(each) for each in alive] == [f"loader {number}" for number in range(100)]
+
+
+def test_a_lazy_model_is_met_when_it_has_parameters():
+    lazy = torch.nn.Sequential(torch.nn.LazyLinear(4), torch.nn.Linear(4, 2))
+    with instep.watch() as job:
+        other = torch.nn.Linear(3, 2)
+        torch.optim.SGD(other.parameters(), lr=0.1)
+        lazy(torch.ones(2, 3))
+        optimizer = torch.optim.SGD(lazy.parameters(), lr=0.1)
+        for _ in range(4):
+            optimizer.zero_grad()
+            lazy(torch.ones(2, 3)).mean().backward()
+            optimizer.step()
+    assert job.seam.faults == []
+    assert job.series.updates == {"optimizer": 4}
+    assert {held.label for held in job.book.parameters.values()} >= {"lazy.0.weight", "lazy.1.bias"}
+    assert [finding.code for finding in job.findings] == []

@@ -9,6 +9,7 @@ from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from instep.watching.entries import Covered, Held, Maker, Touched
 from instep.watching.spelling import spelled
@@ -138,7 +139,8 @@ class Book:
 
     def take_model(self, model: Module, name: str | None = None) -> str | None:
         """Take a model and its parameters into the book; None if it has none."""
-        held = list(model.named_parameters())
+        # Those of a lazy layer take no hooks yet: they are met with the optimizer that gets them.
+        held = [each for each in model.named_parameters() if not is_lazy(each[1])]
         if not held:
             return None
         id_ = self.name(core_model(model), name or type(core_model(model)).__name__.lower())
