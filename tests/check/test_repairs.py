@@ -1658,3 +1658,39 @@ for epoch in range(5):
         "getattr(model, 'eval')()",
     ):
         assert codes(text.format(lost)) == {"INS604"}, lost
+
+
+HALVES = """\
+class Halves:
+    def __init__(self, net, options):
+        self.net, self.is_half = net, options.half
+        self.halves = [p for _, p in net.named_parameters()]
+        self.copies = [p.clone().detach() for p in self.halves]
+        self.optimizer = torch.optim.Adam(groups(self.copies), 1e-3)
+
+    def train(self, loader):
+        for x, y in loader:
+            loss = F.mse_loss(self.net(x), y)
+            for half in self.halves:
+                half.grad = None
+            loss.backward()
+            self.optimizer.zero_grad()
+            for copy, half in zip(self.copies, self.halves):
+                {write}
+            self.optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("write", ["copy.grad.copy_(half.grad)", "copy.grad = half.grad.float()"])
+def test_copies_of_parameters_get_their_gradients_by_hand(write):
+    assert "INS102" in codes(HEAD + HALVES.format(write="print(copy)"))
+    assert "INS102" not in codes(HEAD + HALVES.format(write=write))
+
+
+@pytest.mark.parametrize(("number", "severity"), [("4", "error"), ("options.every", "warning")])
+def test_a_clear_per_micro_batch_is_as_bad_as_windows_are_certain(number, severity):
+    loop = MADE + "for i, (x, y) in enumerate(loader):\n    optimizer.zero_grad()\n"
+    loop += f"    (F.mse_loss(model(x), y) / {number}).backward()\n"
+    loop += f"    if (i + 1) % {number} == 0:\n        optimizer.step()\n"
+    found_ = {f.code: f.severity.word for f in judge(unit_of(loop)).findings}
+    assert found_["INS102"] == severity

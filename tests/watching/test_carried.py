@@ -1,6 +1,7 @@
 """Models that leave the job while they are watched: saved, copied, scripted, handed on."""
 
 import copy
+import gc
 import io
 import pickle
 
@@ -60,6 +61,7 @@ def test_a_model_can_be_scripted(trained):
 @pytest.mark.parametrize("of", ["model", "copy"])
 def test_scripted_models_take_no_hooks(of, capsys):
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    gc.collect()  # what is older comes later when one asks what is alive
     scripted = torch.jit.script(model)  # alive, with the parameters of the model
     trained = scripted if of == "copy" else model
     optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
