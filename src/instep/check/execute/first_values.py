@@ -6,6 +6,7 @@ import ast
 import math
 from typing import TYPE_CHECKING
 
+from instep.check.execute.levels import goes_down
 from instep.check.execute.trees import walk
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ _SOME = math.nan
 _OF_ZERO = {"cos": 1.0, "exp": 1.0, "sin": 0.0, "sqrt": 0.0}
 _MOST = 64
 """Numbers in a power that are still computed."""
+_LARGE = 1e300
+"""What is larger may be no `float`."""
 
 
 def may_be_skipped(node: ast.expr | None, module: Module) -> bool:
@@ -73,11 +76,12 @@ def _returned(function: ast.FunctionDef) -> ast.expr | None:
     return None
 
 
+@goes_down
 def _at_zero(node: ast.expr, name: str) -> float | None:
     """Return what an expression is where a name is 0; None if that cannot be told."""
     found: float | None = None
     match node:
-        case ast.Constant(value=int() | float() as number):
+        case ast.Constant(value=int() | float() as number) if abs(number) < _LARGE:
             found = float(number)
         case ast.Name():
             found = 0.0 if node.id == name else _SOME
