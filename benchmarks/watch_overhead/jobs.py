@@ -43,13 +43,13 @@ class Transformer(nn.Module):
         return scores
 
 
-def mlp(device: str) -> Train:
-    """Two layers, SGD with momentum: steps of 0.2 ms."""
+def mlp(device: str, width: int = 64, samples: int = 16) -> Train:
+    """Two layers, SGD with momentum: steps of 0.1 to 0.3 ms."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10)).to(device)
+    model = nn.Sequential(nn.Linear(32, width), nn.ReLU(), nn.Linear(width, 10)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     batches = [
-        (torch.randn(16, 32, device=device), torch.randint(10, (16,), device=device))
+        (torch.randn(samples, 32, device=device), torch.randint(10, (samples,), device=device))
         for _ in range(64)
     ]
 
