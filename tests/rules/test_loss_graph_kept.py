@@ -30,3 +30,13 @@ def test_the_evidence():
 @pytest.mark.parametrize("outlives", [False, None])
 def test_silent(outlives):
     assert judged(rule, backward(), kept(outlives)) == {}
+
+
+def test_what_begins_anew_is_a_note():
+    event = at(70, LossKept("loss", "total", outlives=True, renewed=True))
+    severity, message = judged(rule, backward(), step(), event)[70]
+    assert severity == "info"
+    assert message == (
+        "the graph of every loss stays alive in `total` until that begins anew, so memory grows up "
+        "to there."
+    )

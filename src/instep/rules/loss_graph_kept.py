@@ -8,7 +8,8 @@ gets slower to handle. The update is right.
 device at every iteration costs too much.
 
 **When it is fine.** If the sum is backpropagated, its graph is needed; then, and where the name
-does not outlive the iteration, nothing is reported.
+does not outlive the iteration, nothing is reported. A sum that begins anew every so many
+iterations holds no more graphs than that, so it is a note.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ CODE = "INS601"
 NAME = "loss-graph-kept"
 SUMMARY = "Losses are kept with their graphs, so memory grows with every iteration."
 SEVERITY = Severity.WARNING
+MILDEST = Severity.INFO
 NEEDS = (LossKept,)
 
 BAD = """\
@@ -78,10 +80,14 @@ def _report(view: View, kept: LossKept) -> Finding | None:
     backwards = (event for event in view.events if isinstance(event, Backward))
     backward = next((b for b in backwards if kept.loss is not None and b.loss == kept.loss), None)
     into = "a name that lives on" if kept.into is None else f"`{spelled(kept.into)}`"
+    lasts = "until that begins anew, so memory grows up to there"
     return report(
         sys.modules[__name__],
         kept,
-        f"the graph of every loss stays alive in {into}, so memory grows with each iteration.",
+        f"the graph of every loss stays alive in {into} {lasts}."
+        if kept.renewed
+        else f"the graph of every loss stays alive in {into}, so memory grows with each iteration.",
+        severity=Severity.INFO if kept.renewed else None,
         related=[(backward, "backward here")],
         evidence=[] if backward is None else [backward],
     )

@@ -72,6 +72,7 @@ class LossKept(Event):
     loss: str | None
     into: str | None = None  # the name it was added or appended to, as the source spells it
     outlives: bool | None = None  # that name outlives the iteration and is never backpropagated
+    renewed: bool = False  # but begins anew every so many iterations
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@ import pytest
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Parameters
 from instep.check.execute.values import Iterator, ListValue, Range, Ref, Unknown
-from tests.check.execute.run import SETUP, evaluated, executed, value
+from tests.check.execute.run import SETUP, UPDATE, evaluated, events, executed, value
 
 
 @pytest.mark.parametrize(
@@ -138,3 +138,9 @@ def test_types():
     assert evaluated("type(0.5)") is evaluated("float")
     assert evaluated("type(3)") is evaluated("int")
     assert isinstance(evaluated("type(x)"), Unknown)
+
+
+def test_map_over_parameters_calls_what_it_is_given():
+    looped = SETUP + "for x, y in loader:" + UPDATE + "        list(map({}, model.parameters()))\n"
+    cleared = events(looped.format("lambda p: p.grad.zero_()"), "zero")
+    assert len(cleared) == 2 * len(events(looped.format("print"), "zero"))

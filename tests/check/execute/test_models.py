@@ -1,7 +1,7 @@
 import pytest
 
 from instep.check.execute.things import Net, Parameters
-from tests.check.execute.run import SETUP, base, evaluated, events, executed, once, value
+from tests.check.execute.run import SETUP, UPDATE, base, evaluated, events, executed, once, value
 
 NET = """
 import torch
@@ -159,3 +159,9 @@ def test_a_forward_that_trains_is_followed():
 
 def test_other_methods_are_like_a_forward():
     assert {net.known_as for net in evaluated("model.encode(x)", SETUP).nets} == {"model"}
+
+
+def test_apply_of_a_function_that_clears():
+    looped = SETUP + "for x, y in loader:" + UPDATE + "        model.apply(lambda layer: {})\n"
+    cleared = events(looped.format("layer.zero_grad()"), "zero")
+    assert len(cleared) == 2 * len(events(looped.format("print(layer)"), "zero"))

@@ -1,4 +1,6 @@
-from instep.trace import Backward, Drawn, Forward, Mode
+import pytest
+
+from instep.trace import Backward, Drawn, Forward, LossKept, Mode
 from tests.check.execute.run import SETUP, base, events, once
 
 STEP = "\n    optimizer.zero_grad()\n    model(x).sum().backward()\n    optimizer.step()"
@@ -213,3 +215,35 @@ def test_what_comes_again_is_the_same_event():
         found = trace.of(kind)
         assert len({id(event) for event in found}) == len(set(found)) < len(found)
     assert len({id(event) for event in trace.of(Backward)}) == len(trace.of(Backward))
+
+
+KEEP = (
+    SETUP
+    + """
+total, losses = 0, []
+for i, (x, y) in enumerate(loader):
+    optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    {}
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("keeps", "anew"),
+    [
+        ("total += loss", False),
+        ("total += loss\n    if i % 500 == 499: total = 0", True),
+        ("total += loss\n    if i == 500: total = 0", False),
+        ("total += loss\n    if i % 500 == 499: print(total)", False),
+        ("total += loss\n    if i % 500 == 499: total = total + 1", False),
+        ("losses.append(loss)\n    if len(losses) == 500: losses.clear()", True),
+        ("losses.append(loss)\n    if len(losses) == 500: losses = []", True),
+        ("losses.append(loss)\n    if len(losses) == 500: print(losses)", False),
+    ],
+)
+def test_losses_that_are_kept_until_a_count_is_reached(keeps, anew):
+    kept = [event for event in base(KEEP.format(keeps)) if isinstance(event, LossKept)]
+    assert {event.renewed for event in kept} == {anew}

@@ -126,6 +126,9 @@ def map_(m: Machine, call: Call) -> Value:
     if isinstance(items, list | tuple) and len(items) <= _MOST_MAPPED:
         made = [calls.call(m, call.args[0], Call(call.node, call.scope, args=[i])) for i in items]
         return ListValue(made, born=m.serial)
+    if isinstance(values, Parameters):
+        every = iterables.source_of(m, call.node, values, call.scope).element(0)
+        calls.call(m, call.args[0], Call(call.node, call.scope, args=[every]))
     known = [value.drawn for value in call.args if isinstance(value, Unknown)]
     return call.unknown(m, drawn=next((drawn for drawn in known if drawn is not None), None))
 

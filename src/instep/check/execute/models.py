@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from instep.check.execute import (
     attributes,
+    calls,
     factors,
     functions,
     grads,
@@ -133,13 +134,17 @@ def _same(_m: Machine, value: Net, _call: Call) -> Value:
     return value
 
 
-def _apply(_m: Machine, value: Net, call: Call) -> Value:
-    """Follow `apply(function)`, which is called with each layer: it may put them into a mode."""
+def _apply(m: Machine, value: Net, call: Call) -> Value:
+    """Follow `apply(function)`, which is called with each layer: it may put them into a mode, or
+    clear them.
+    """
     function = unify(call.first)
     if isinstance(function, Function):
         names = function.scope.module.scan.names(function.code)
         if "train" in names:
             value.forget_mode()
+        if "zero_grad" in names:
+            calls.call(m, function, Call(call.node, call.scope, args=[value]))
     return value
 
 

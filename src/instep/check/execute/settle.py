@@ -33,6 +33,7 @@ class Settler:
         self.owners = Owners(m.notes)
         self.ids = Ids(self.owners.holds)
         self.spelled: dict[ast.AST, str] = {}  # losses, by the calls that take them backward
+        self.renewed: dict[ast.AST, frozenset[str]] = {}  # names, by the loops they begin anew in
         self._owning: dict[object, Held] = {}
         # Events that come again and again and of which no rule asks which one it is.
         self.same: dict[tuple[object, ...], Event] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from instep.check.execute.renewals import renewed
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Optimizer
 from instep.check.execute.values import ListValue
@@ -131,7 +132,10 @@ def _kept(
         return None
     loss = f"loss#{getattr(tensor.made_at, 'lineno', 0)}"
     shown = name or getattr(into, "known_as", None)
-    return LossKept(loss, into=shown, outlives=True, place=place)
+    if loop.node not in s.renewed:
+        s.renewed[loop.node] = renewed(loop.node)
+    anew = shown in s.renewed[loop.node]
+    return LossKept(loss, into=shown, outlives=True, renewed=anew, place=place)
 
 
 def goes_back(m: Machine, tensor: Tensor, into: Value) -> bool:
