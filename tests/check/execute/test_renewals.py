@@ -13,7 +13,7 @@ def of(body):
     ("body", "names"),
     [
         ("  if i % 10 == 0:\n    a = 0", ["a"]),
-        ("  if i % 10 == 0:\n    a, self.b = 0, []", ["a", "self", "self.b"]),
+        ("  if i % 10 == 0:\n    a, self.b = 0, []", ["a", "self.b"]),
         ("  if i % 10 == 0:\n    if log:\n      a = []", ["a"]),
         ("  if len(a) >= k:\n    a.clear()", ["a"]),
         ("  if i % 10 == 0:\n    a.append(0)", []),

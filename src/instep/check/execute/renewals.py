@@ -62,7 +62,8 @@ def _let_go(node: ast.Assign | ast.Expr) -> list[ast.expr]:
         return [func.value] if isinstance(func, ast.Attribute) and func.attr == "clear" else []
     read = {ast.unparse(part) for part in walk(node.value) if isinstance(part, _NAMED)}
     targets = [part for target in node.targets for part in walk(target) if isinstance(part, _NAMED)]
-    return [target for target in targets if ast.unparse(target) not in read]
+    bound = [target for target in targets if isinstance(target.ctx, ast.Store)]
+    return [target for target in bound if ast.unparse(target) not in read]
 
 
 _NAMED = (ast.Name, ast.Attribute)
