@@ -10,6 +10,7 @@ import ast
 import os
 import re
 import shutil
+import sys
 import tempfile
 from contextlib import chdir
 from pathlib import Path
@@ -26,6 +27,8 @@ BESIDE = (Path("src/instep/trace/rebuild.py"),)
 AS_THEY_ARE = frozenset({"__init__", "levels", "ticks"})
 """Kinds of `int`, and closures that count: mypyc knows neither."""
 TOOLS = ("mypy", "setuptools")
+IN_ITSELF = ["-fno-plt", "-fno-semantic-interposition", "-fvisibility=hidden"]
+"""Nobody outside puts a function in the place of one in here: calls need no detour."""
 _FINAL = (ast.Call, ast.Constant, ast.Dict, ast.DictComp, ast.Set)
 Span = tuple[int, int, int]
 """A line, and the columns of its bytes."""
@@ -81,6 +84,10 @@ def compile_into(folder: Path, modules: list[str]) -> dict[str, str]:
         extensions = mypycify(
             [*options, *modules], target_dir=str(folder / "c"), group_name="instep", debug_level="0"
         )
+    if os.name == "posix":
+        for extension in extensions:
+            extension.extra_compile_args += IN_ITSELF
+            extension.extra_link_args += ["-Wl,-Bsymbolic"] if sys.platform == "linux" else []
     compiler = Distribution({"name": "instep", "ext_modules": extensions}).get_command_obj(
         "build_ext"
     )

@@ -87,7 +87,7 @@ def test_what_is_compiled_can_be(name, tree):
                 assert issubclass(kind, BaseException), f"{name}:{node.lineno}"
 
 
-BY_THE_TREE = {"_is_over_items", "item", "test"}
+BY_THE_TREE = {"_atom", "_is_over_items", "item", "test"}
 """They call themselves for a node inside a node, or for one value more."""
 
 

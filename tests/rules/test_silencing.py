@@ -1,9 +1,15 @@
 import ast
+import io
+import tokenize
+from pathlib import Path
+
+import pytest
 
 from instep.rules.finding import Finding, Severity
-from instep.rules.silencing import first_lines, hits, read_comments
+from instep.rules.silencing import _comments, first_lines, hits, read_comments
 from instep.trace import Place
 
+ROOT = Path(__file__).parents[2]
 FOUND = Finding("INS101", "missing-zero-grad", Severity.ERROR, Place("a.py", 2), "m")
 
 
@@ -18,3 +24,42 @@ def test_a_comment_silences_by_code_by_name_or_everything():
 def test_the_first_line_of_a_statement_counts_for_its_other_lines():
     text = "call(\n    1,\n)\nfor x in (\n    y\n):\n    pass\n"
     assert first_lines(ast.parse(text)) == {2: 1, 3: 1, 5: 4, 6: 4}
+
+
+def by_tokenize(text):
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return [
+        (token.start[0], len(token.line[: token.start[1]].encode()), token.string)
+        for token in tokens
+        if token.type == tokenize.COMMENT
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = 1  # a\n# b\n\n    # c\n",
+        "x = '# no'  # a",
+        'x = "# no \\" # no"  # a',
+        "x = '''\n# no\n'' # no\n'''  # a",
+        'x = """it\'s\n# no""" # a # b',
+        "x = r'\\'# no'  # a",
+        "x = ''  # a\ny = \"\"  # b\nz = b  # c",
+        "x = 'é'  # a\n'é' # é b",
+        "x = 'one \\\n# no'  # a",
+        "x = f'{y} # no'  # a",
+        "",
+        "#",
+        "x = 1  # a\r\n",
+    ],
+)
+def test_comments_are_those_of_tokenize(text):
+    assert [*_comments(text)] == by_tokenize(text)
+
+
+def test_comments_of_whole_files_are_those_of_tokenize():
+    files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests" / "rules").glob("*.py")]
+    assert len(files) > 200
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        assert [*_comments(text)] == by_tokenize(text), file

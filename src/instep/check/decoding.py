@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import codecs
 import re
-from typing import NamedTuple
 
 from instep.check.parsing import Fault
+from instep.trace.plain import dataclass
 
 _COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 _BLANK = re.compile(rb"^[ \t\f]*(?:#.*)?$")
 _LATIN = ("latin-1", "iso-8859-1", "iso-latin-1")
 
 
-class Decoded(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Decoded:
     """The whole text, byte-order mark and line endings included, and its encoding.
 
     `whole.encode(encoding)` gives the bytes back.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from instep.check.rewriting import apply, changes, rewritten
 from instep.rules.finding import Fix
@@ -40,7 +40,8 @@ class Fixed:
     """Positions are those of `text`; each has its fix, if there is one that was not wanted."""
 
 
-class _Proof(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Proof:
     fix: Fix
     unit: Unit
     judgement: Judgement

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from instep.trace.plain import dataclass
 
@@ -31,7 +31,8 @@ _POSIX = {
 }
 
 
-class _Pattern(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Pattern:
     regex: re.Pattern[str]
     negated: bool
     folders_only: bool

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from instep.check.execute.around import Around
 from instep.check.execute.scan import Scan
 from instep.check.execute.trees import walk
+from instep.check.execute.wording import words
 from instep.check.sources import read_units, units_from_bytes
 
 if TYPE_CHECKING:
@@ -89,11 +90,7 @@ class Module:
             return node.id
         found = self._spelled.get(node)
         if found is None:
-            if type(node) is ast.Attribute and isinstance(node.value, ast.Name | ast.Attribute):
-                found = f"{self.spelled(node.value)}.{node.attr}"
-            else:
-                found = ast.unparse(node)
-            self._spelled[node] = found
+            found = self._spelled[node] = words(node)
         return found
 
     def counts(self, node: ast.AST) -> bool:
