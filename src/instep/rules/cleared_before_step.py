@@ -176,8 +176,22 @@ def _is_beside(view: View, window: WindowRecord, backward: Backward) -> bool:
             return False  # what goes through the model again may have been changed by the first
         if event is window.kept[0]:
             break
+    if _is_of_another(view, window, backward):
+        return False
     looks = (GradRead, GradEdited)
     return not any(isinstance(event, looks) for event in view.events)
+
+
+def _is_of_another(view: View, window: WindowRecord, backward: Backward) -> bool:
+    """Say whether another optimizer steps before what the loss has left in this one is cleared."""
+    clear = _clear(window, backward)
+    at = next(at for at, event in enumerate(view.events) if event is backward)
+    for event in view.events[at:]:
+        if event is clear:
+            break
+        if isinstance(event, Step) and event.optimizer != window.optimizer:
+            return True
+    return False
 
 
 def _count(view: View, window: WindowRecord, missed: list[Backward]) -> str:

@@ -82,11 +82,13 @@ def judge(view: View) -> Iterator[Finding]:
 
 
 def _judge(view: View, window: WindowRecord) -> Iterator[Finding | None]:
+    if not window.steps:
+        return  # what is left there by the losses of another optimizer
     for at, clip in enumerate(window.events):
         if not isinstance(clip, Clip) or clip.optimizers is None or only_measures(clip):
             continue
         before = _backwards(window, at, -1)
-        after = _backwards(window, at, 1)
+        after = [later for later in _backwards(window, at, 1) if not _is_lost(window, later)]
         if any(_is_again(later, earlier) for later in after for earlier in before):
             yield report(
                 sys.modules[__name__],
@@ -111,6 +113,11 @@ def _backwards(window: WindowRecord, at: int, direction: int) -> list[Backward]:
         if isinstance(event, Backward):
             found.append(event)
     return found[::direction]
+
+
+def _is_lost(window: WindowRecord, backward: Backward) -> bool:
+    """Say whether a clear came before the step."""
+    return any(backward is lost for lost in window.lost)
 
 
 def _is_again(later: Backward, earlier: Backward) -> bool:

@@ -107,7 +107,7 @@ def _judge(view: View) -> Iterator[Finding | None]:
                 first = done.get((scaler, optimizer))
                 if first is None:
                     done[scaler, optimizer] = event
-                elif may_scale(view, scaler):
+                elif may_scale(view, scaler) and not view.facts.get(scaler, {}).get("asked"):
                     yield _report(event, first, backward)
 
 

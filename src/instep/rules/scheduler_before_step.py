@@ -29,7 +29,7 @@ from instep.rules.moving import carried, moves
 from instep.rules.reading import distinct, is_for_torch_before, is_managed
 from instep.rules.schedulers import counts_calls
 from instep.rules.view import report, spelled
-from instep.trace import EpochEnd, Opaque, Schedule, Step
+from instep.trace import Assumed, EpochEnd, Opaque, Schedule, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,7 +88,7 @@ def _judge(view: View, at: int) -> Finding | None:
     schedule = view.events[at]
     if not isinstance(schedule, Schedule) or not _is_judged(view, schedule):
         return None
-    if not all(_is_early(view, at, schedule.optimizer)):
+    if not all(_is_early(view, at, schedule.optimizer)) or _is_after_warm_up(view, schedule):
         return None
     after = view.events[at + 1 :]
     own = (e for e in after if isinstance(e, Step) and e.optimizer == schedule.optimizer)
@@ -116,6 +116,18 @@ def _judge(view: View, at: int) -> Finding | None:
 def _is_judged(view: View, schedule: Schedule) -> bool:
     facts = view.facts.get(schedule.scheduler or "", {})
     return counts_calls(view, schedule) and not facts.get("skippable")
+
+
+def _is_after_warm_up(view: View, schedule: Schedule) -> bool:
+    """Say whether a schedule begins when steps of a warm-up are over, which were updates."""
+    return schedule.place is not None and any(
+        event.place is not None
+        and event.place.function == schedule.place.function
+        and event.place.line < schedule.place.line
+        and "warm" in event.condition.lower()
+        and not {"<", ">"}.isdisjoint(event.condition)
+        for event in view.trace.of(Assumed)
+    )
 
 
 def _is_early(view: View, at: int, optimizer: str | None) -> Iterator[bool]:

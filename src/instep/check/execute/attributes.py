@@ -8,7 +8,15 @@ from instep.check.execute import containers, functions, grads, tensor_methods
 from instep.check.execute.definitions import Class, Function, Instance, Super
 from instep.check.execute.roles import Names
 from instep.check.execute.tensors import Tensor
-from instep.check.execute.things import Accelerator, Grad, Net, Optimizer, Param, Scheduler
+from instep.check.execute.things import (
+    Accelerator,
+    Grad,
+    Net,
+    Optimizer,
+    Param,
+    Scaler,
+    Scheduler,
+)  # fmt: skip
 from instep.check.execute.values import ListValue, Method, Ref, Thing, Unknown, unify
 
 if TYPE_CHECKING:
@@ -33,7 +41,7 @@ def get(m: Machine, node: ast.AST, value: Value, name: str, scope: Scope) -> Val
     match value:
         case Unknown():
             found = _unknown(m, node, value, name, scope)
-        case Net(kind="Parameter") if name in {"grad", "data"}:
+        case Net() if name == "grad" or (name == "data" and value.kind == "Parameter"):
             found = _of_parameter(m, node, Param(frozenset({value})), name, scope)
         case Instance() | Net() | Super() | Class():
             found = member(m, node, value, name, scope)
@@ -73,6 +81,7 @@ def _of_namesake(module: Unknown, name: str) -> Value:
 def _of_parameter(m: Machine, node: ast.AST, value: Param | Grad, name: str, scope: Scope) -> Value:
     if name == "grad" and isinstance(value, Param):
         grads.read(m, node, value, scope)
+        grads.trained_by_hand(value)
         return Grad(value)
     return value if name == "data" else m.unknown(node, scope)
 
@@ -87,6 +96,8 @@ def _of_role(m: Machine, node: ast.AST, value: Thing, name: str, scope: Scope) -
     elif isinstance(value, Scheduler):
         if name == "optimizer":
             return value.optimizer or m.unknown(node, scope)
+    elif isinstance(value, Scaler):
+        value.asked = value.asked or name == "_per_optimizer_states"
     elif isinstance(value, Accelerator):
         if name in _SYNCS:
             return value.syncs
@@ -105,6 +116,8 @@ def member(m: Machine, node: ast.AST, value: Value, name: str, scope: Scope) -> 
     if isinstance(value, Super):
         return Method(value, name)
     owner = value if isinstance(value, Class) else value.cls
+    if isinstance(found, Unknown) and value is owner and _is_enumeration(owner):
+        found = value.attrs[name] = Ref(f"{owner.known_as}.{name}")
     if found is not None:
         # The class itself has its defaults as they are written; an object may have others.
         is_default = owner.settings and value is not owner and not isinstance(found, Thing)
@@ -115,6 +128,10 @@ def member(m: Machine, node: ast.AST, value: Value, name: str, scope: Scope) -> 
     at, spelled = (id(owner.code), "self") if value is not owner else (id(value), value.known_as)
     made = value.attrs[name] = Unknown(f"{at}.{name}", f"{spelled}.{name}")
     return made
+
+
+def _is_enumeration(cls: Class) -> bool:
+    return any(base.endswith(("Enum", "Flag")) for base in cls.outside())
 
 
 def find_member(value: Value, name: str) -> Value:

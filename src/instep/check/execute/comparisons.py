@@ -37,6 +37,7 @@ _ORDERED: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 }
 _BELOW, _ABOVE = (ast.Lt, ast.LtE), (ast.Gt, ast.GtE)
 _PLAIN = str | int | bool | None
+_MEMBER = "member "  # no text that a program compares with begins so
 
 
 def compare(m: Machine, op: ast.cmpop, left: Value, right: Value) -> Value:
@@ -126,9 +127,20 @@ def _contains(left: Value, right: Value, *, negated: bool) -> Value:
 
 
 def _choice(subject: str, values: Sequence[Value]) -> Choice | None:
-    """Return the question whether something is one of these values, if all of them are plain."""
-    found = [value for value in values if type(value) is str or type(value) is int]
-    return Choice(subject, frozenset(found)) if found and len(found) == len(values) else None
+    """Return the question whether something is one of these values, if all of them are plain or
+    members of an enumeration.
+    """
+    found = [_MEMBER + str(v.known_as) if _is_member(v) else v for v in values]
+    plain = [value for value in found if type(value) is str or type(value) is int]
+    return Choice(subject, frozenset(plain)) if plain and len(plain) == len(values) else None
+
+
+def _is_member(value: Value) -> bool:
+    """Say whether something is called as a member of an enumeration is: `Kind.SGD`."""
+    name = value.known_as if isinstance(value, Unknown | Ref) else None
+    of, _, member = (name or "").rpartition(".")
+    of = of.rpartition(".")[2]
+    return member.isupper() and of[:1].isupper() and not of.isupper()
 
 
 def _undecided(m: Machine, kind: type[ast.cmpop], left: Value, right: Value) -> Undecided:

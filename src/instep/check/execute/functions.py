@@ -5,15 +5,16 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from instep.check.execute import arguments, hooks, tensors
+from instep.check.execute import arguments, hooks, tensor_methods, tensors
 from instep.check.execute.arguments import Call
 from instep.check.execute.defining import decorators
 from instep.check.execute.definitions import Class, Function, Instance, Super
 from instep.check.execute.machine import RAISE
 from instep.check.execute.program import Scope
+from instep.check.execute.roles import NUMBERS
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Net
-from instep.check.execute.values import Context, Gate, Unknown
+from instep.check.execute.values import Context, Gate, Unknown, unify
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -84,6 +85,9 @@ def _cold(m: Machine, function: Function, call: Call, code: Definition) -> Value
     signal, result, inner = _run(m, function, call, code)
     if signal == RAISE:
         return call.unknown(m)
+    if code.name in NUMBERS:
+        whole = unify(result)
+        result = tensor_methods.cut(m, call.node, whole) if isinstance(whole, Tensor) else result
     if all(_is_local(note, inner) for note in m.notes[before:]):
         del m.notes[before:]
     if len(m.notes) == before and _is_same_again(result, call):

@@ -48,6 +48,15 @@ def freeze(m: Machine, param: Param, call: Call) -> Param:
     return param
 
 
+def trained_by_hand(value: Value) -> None:
+    """Take note of parameters that stand alone and whose gradient the source asks for by itself:
+    whoever does has no need of an optimizer for them.
+    """
+    for net in (*(value.nets or ()),) if isinstance(value, Param) else (value,):
+        if isinstance(net, Net) and net.kind == "Parameter":
+            net.trainable = None
+
+
 def is_moved(m: Machine, value: Value) -> bool:
     """Say whether writing to a value in place moves parameters that stand alone; whoever does has
     no need of an optimizer for them.

@@ -75,7 +75,7 @@ class Ids:
                     models=None if thing.nets is None else self.of_all(thing.nets),
                 )
             case Scaler():
-                role, facts = "scaler", known(enabled=thing.enabled)
+                role, facts = "scaler", known(enabled=thing.enabled, asked=thing.asked or None)
             case Scheduler():
                 owner = None if thing.optimizer is None else self.of(thing.optimizer)
                 role = "scheduler"

@@ -212,7 +212,7 @@ class Machine:
         """Ask the files around a module for what an option is that it counts with."""
         if type(number) is Unknown and not number.usual and number.whole is not None:
             name = (number.known_as or "").rpartition(".")[2]
-            number.usual = self.project.usual(module, name)
+            number.usual = self.project.usual(module, name) or module.scan.parameter(name)
 
     def gate(self) -> tuple[int, Written] | None:
         """Return the gate that stands before what happens now: its number, if it is literal."""

@@ -123,8 +123,10 @@ def of_scaler(m: Machine, value: Scaler, call: Call) -> Value:
     target = call.get(0, "optimizer")
     if name in {"step", "unscale_"} and target is not None:
         return _through(m, value, target, call)
-    if name == "is_enabled" and value.enabled is not None:
-        return value.enabled
+    if name == "is_enabled":
+        value.asked = True
+        if value.enabled is not None:
+            return value.enabled
     if name == "get_scale":
         return loss_scale.asked(m, value, call)
     return call.unknown(m, "enabled" if name == "is_enabled" else "")

@@ -107,6 +107,8 @@ BENIGN = Names(
     re.IGNORECASE,
 )
 """Functions that may be given an optimizer without doing anything to its gradients."""
+NUMBERS = Names(r"(^|_)(item|detach|to_?(numpy|np|scalar|float|python))$", re.IGNORECASE)
+"""Functions that make a number of a loss, or leave one that is none as it is."""
 WRAPS = Names(r"wrap|optimi[sz]er$|prepare_opt", re.IGNORECASE)
 """Functions that give an optimizer back in another form."""
 CLEARS = Names(r"zero|clear_?grad|reset_?grad|clean_?grad", re.IGNORECASE)

@@ -106,6 +106,24 @@ class Scan:
             self._blocks.clear()
             self._spread()
 
+    def parameter(self, name: str) -> int:
+        """Return the number that a parameter of this name has if nobody gives it, in the first
+        function that says one; 0 if none does.
+
+        >>> Scan(ast.parse("def train(data, update_steps=1): pass")).parameter("update_steps")
+        1
+        """
+        for code, _ in self.definitions:
+            spec = code.args
+            named = [arg.arg for arg in (*spec.posonlyargs, *spec.args)]
+            given = dict(zip(reversed(named), reversed(spec.defaults), strict=False))
+            more = zip((arg.arg for arg in spec.kwonlyargs), spec.kw_defaults, strict=True)
+            default = {**given, **dict(more)}.get(name)
+            number = default.value if isinstance(default, ast.Constant) else None
+            if type(number) is int and 1 <= number <= MOST_EVERY:
+                return number
+        return 0
+
     def function_at(self, line: int, column: int) -> str:
         """Return the qualified name of the innermost function around a position.
 

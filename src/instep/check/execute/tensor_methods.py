@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from instep.check.execute import backward, factors, tensors
+from instep.check.execute import backward, factors, grads, tensors
 from instep.check.execute.levels import goes_down
 from instep.check.execute.tensors import Tensor
+from instep.check.execute.things import Param
 from instep.check.execute.values import SUM, ListValue
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def reduced(m: Machine, tensor: Tensor, call: Call, args: list[Value]) -> Value:
     if name.endswith("_") and name not in _SAME and not name.startswith("_"):
         return _in_place(m, tensor, call, args)
     if name in _CUT:
-        return _cut(m, call.node, tensor)
+        return cut(m, call.node, tensor)
     if name in _READ:
         return call.unknown(m)
     if name in _SAME and tensor.graph:
@@ -65,7 +66,7 @@ def _in_place(m: Machine, tensor: Tensor, call: Call, args: list[Value]) -> Tens
     handler = _METHODS.get(call.name.removesuffix("_"))
     made = handler(m, tensor, call, args) if handler is not None else None
     if call.name == "detach_":
-        made = _cut(m, call.node, tensor)
+        made = cut(m, call.node, tensor)
     if isinstance(made, Tensor):
         tensor.parts, tensor.reduction, tensor.sums = made.parts, made.reduction, made.sums
         tensor.graph, tensor.nets = made.graph, made.nets
@@ -122,7 +123,8 @@ _METHODS: dict[str, Callable[[Machine, Tensor, Call, list[Value]], Value]] = {
 }
 
 
-def _cut(m: Machine, node: ast.AST, tensor: Tensor) -> Tensor:
+def cut(m: Machine, node: ast.AST, tensor: Tensor) -> Tensor:
+    """Return a tensor without its graph."""
     made = tensors.copy(m, tensor, node)
     made.graph, made.nets = False, frozenset()
     made.sums = made.chain = frozenset()
@@ -132,7 +134,9 @@ def _cut(m: Machine, node: ast.AST, tensor: Tensor) -> Tensor:
 def attribute(m: Machine, node: ast.AST, tensor: Tensor, name: str, scope: Scope) -> Value:
     """Return an attribute of a tensor, or of what a model returned: `output.loss`."""
     if name in _CUT:
-        return _cut(m, node, tensor)
+        return cut(m, node, tensor)
+    if name == "grad":
+        grads.read(m, node, Param(frozenset()), scope)  # what leads to it has been told to keep it
     if name in {"item", "tolist", "numpy", "shape", "grad"}:
         return m.unknown(node, scope)
     if name in {"T", "mT", "H"}:

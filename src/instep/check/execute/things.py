@@ -49,6 +49,7 @@ class Scaler(Thing):
     def __init__(self, name: str | None, *, enabled: bool | None = None) -> None:
         super().__init__(name)
         self.enabled = enabled
+        self.asked = False  # the source asks whether it is on, or what it has done already
 
 
 class Net(Thing):

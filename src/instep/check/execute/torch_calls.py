@@ -6,7 +6,7 @@ import ast
 import math
 from typing import TYPE_CHECKING
 
-from instep.check.execute import backward, deepspeed, scalers, tensor_methods, tensors
+from instep.check.execute import backward, deepspeed, grads, scalers, tensor_methods, tensors
 from instep.check.execute.assignment import is_building
 from instep.check.execute.loss_scale import scaler_in
 from instep.check.execute.tensors import Tensor
@@ -56,6 +56,8 @@ def backward_of(m: Machine, call: Call) -> Value:
 def gradients(m: Machine, call: Call) -> Value:
     """Follow `torch.autograd.grad`."""
     found, _, _ = tensors.made_of(call.args[:1])
+    for value in tensors.inside(call.get(1, "inputs")) or [call.get(1, "inputs")]:
+        grads.trained_by_hand(unify(value))
     if call.kwargs.get("create_graph") is True and found:
         # A penalty on gradients goes on from here.
         return tensors.derive(m, call.node, found, call.scope)
