@@ -213,3 +213,176 @@ def test_functions_that_make_numbers(name):
     loop += "    loss.backward()\n    optimizer.step()\n    losses.append({0}(loss))\n"
     assert "INS601" in codes(MADE + (keep + loop).format("shown"))
     assert "INS601" not in codes(MADE + (keep + loop).format(name))
+
+
+DROPPED = (
+    MADE
+    + """
+for x, y in loader:
+    optimizer.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    for p in model.parameters():
+        if p.grad is not None{test}:
+            p.grad = None
+    optimizer.step()
+"""
+)
+
+
+def test_gradients_that_are_dropped_for_their_numbers():
+    assert "INS102" in codes(DROPPED.format(test=""))
+    assert "INS102" not in codes(DROPPED.format(test=" and not torch.isfinite(p.grad).all()"))
+
+
+def test_a_clear_that_an_option_switches_off():
+    update = "    F.mse_loss(model(x), y).backward()\n    optimizer.step()\n"
+    loop = MADE + "for x, y in loader:\n    if not options.{0}:\n        {1}\n" + update
+    assert "INS101" not in codes(loop.format("accum_grad", "optimizer.zero_grad()"))
+    assert "INS101" in codes(loop.format("accum_grad", "print(x)"))
+
+
+@pytest.mark.parametrize(
+    ("name", "severity"),
+    [("test_accumulation", "info"), ("accumulate", "error"), ("latest_losses", "error")],
+)
+def test_what_is_found_in_a_test_is_a_note(name, severity):
+    loop = "    for x, y in loader:\n        F.mse_loss(model(x), y).backward()\n"
+    text = MADE + f"def {name}(loader):\n{loop}        optimizer.step()\n{name}(data)\n"
+    assert {f.severity.word for f in judge(unit_of(text)).findings} == {severity}
+
+
+NET = """
+class Net(torch.nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.part = Part(size)
+    def forward(self, x):
+        return self.part(x)
+class Part(torch.nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.layer = {layer}
+    def forward(self, x):
+        return self.layer(x)
+"""
+MODES = """
+{made}
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model.train()
+for epoch in range(9):
+    for x, y in loader:
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    model.eval()
+"""
+
+
+@pytest.mark.parametrize(
+    ("net", "made", "severity"),
+    [
+        (NET.format(layer="torch.nn.Dropout(size)"), "model = Net(3)", "warning"),
+        (NET.format(layer="torch.nn.BatchNorm1d(size)"), "model = Net(3)", "warning"),
+        (NET.format(layer="library.Layer(size)"), "model = Net(3)", "info"),
+        (NET.format(layer="torch.nn.Linear(size, size)"), "model = Net(3)", None),
+        ("import torchvision", "model = torchvision.models.resnet18()", "warning"),
+        ("", "model = given", "info"),
+    ],
+)
+def test_train_mode_matters_as_much_as_layers_are_seen_to_notice_it(net, made, severity):
+    findings = judge(unit_of(HEAD + net + MODES.format(made=made))).findings
+    found = [finding.severity.word for finding in findings if finding.code == "INS604"]
+    assert found == ([] if severity is None else [severity])
+
+
+RATES = (
+    MADE
+    + """
+def rates(parts):
+    {made}
+    for name, part in parts.items():
+        kept[name] += part.log().sum()
+    return kept
+for x, y in loader:
+    optimizer.zero_grad()
+    out = rates(model(x))
+    loss = out["all"]
+    loss.backward()
+    optimizer.step()
+"""
+)
+
+
+def test_an_element_lasts_no_longer_than_what_it_is_in():
+    assert "INS601" not in codes(RATES.format(made="kept = {'all': 0}"))
+
+
+TASKS = """
+class Pipeline:
+    def __init__(self, task):
+        self.embedding, self.tagger = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+        {choice}
+        self.optimizer = torch.optim.AdamW(held)
+    def train(self, loader):
+        for x, y in loader:
+            self.optimizer.zero_grad()
+            F.mse_loss(self.tagger(self.embedding(x)), y).backward()
+            self.optimizer.step()
+"""
+
+
+def test_what_an_optimizer_holds_may_hang_on_a_choice():
+    always = "held = [*self.embedding.parameters()]"
+    chosen = f"if task == 'tokenize':\n            {always}"
+    chosen += "\n        else:\n            held = [*self.tagger.parameters()]"
+    assert "INS502" in codes(HEAD + TASKS.format(choice=always))
+    assert "INS502" not in codes(HEAD + TASKS.format(choice=chosen))
+
+
+STATES = """
+def sample(memory):
+    return torch.tensor(memory.draw(), requires_grad=True)
+def update(memory, optimizer_of):
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    state = {made}
+    for x, y in loader:
+        optimizer.zero_grad()
+        F.mse_loss(model(x + state), y).backward()
+        optimizer.step()
+"""
+
+
+def test_data_that_gets_gradients_is_not_trained():
+    assert "INS502" in codes(HEAD + STATES.format(made="torch.zeros(2, requires_grad=True)"))
+    assert "INS502" not in codes(HEAD + STATES.format(made="sample(memory)"))
+
+
+TURN = (
+    HEAD
+    + """
+first = torch.optim.Adam(model.encoder.parameters())
+for epoch in range(9):
+    first.zero_grad()
+    for i, x in enumerate(loader):
+        {clear}
+        F.mse_loss(model(x), x).backward()
+        if i % (options.steps + 1) == 0:
+            first.step()
+            {after}
+"""
+)
+
+
+def test_turns_are_no_windows():
+    assert "INS204" not in codes(TURN.format(clear="first.zero_grad()", after="pass"))
+    assert "INS204" in codes(TURN.format(clear="pass", after="first.zero_grad()"))
+
+
+@pytest.mark.parametrize(("after", "severity"), [("break", "warning"), ("print(x)", "error")])
+def test_what_makes_one_update_may_be_cleared_by_who_calls_it_again(after, severity):
+    flow = "class Flow:\n    def train(self):\n        for x, y in self.loader:\n"
+    flow += "            F.mse_loss(self.model(x), y).backward()\n"
+    flow += f"            self.optimizer.step()\n            {after}\n"
+    findings = judge(unit_of(HEAD + flow)).findings
+    assert {f.severity.word for f in findings if f.code == "INS101"} == {severity}

@@ -19,9 +19,18 @@ def batch(training, line=8, function="train", **more):
 
 
 def test_the_second_epoch():
-    severity, message = judged(rule, train(), *batch(True), evaluate(), *batch(False) * 2)[70]
+    made = Created("model", "model", {"moded": True})
+    epochs = [train(), *batch(True), evaluate(), *batch(False) * 2]
+    severity, message = judged(rule, made, *epochs)[70]
     assert severity == "warning"
     assert message.startswith("`model` is still in eval mode when training goes on")
+
+
+def test_nobody_knows_whether_the_model_notices():
+    epochs = [train(), *batch(True), evaluate(), *batch(False) * 2]
+    assert judged(rule, *epochs)[70][0] == "info"
+    job = Created("job", "job", {"source": "watch"})  # it has asked the model
+    assert judged(rule, job, *epochs)[70][0] == "warning"
 
 
 def test_a_new_model_is_in_train_mode():

@@ -113,8 +113,10 @@ def _is_known(view: View, optimizer: str) -> bool:
 
 def _report(view: View, same: list[Stale]) -> Finding | None:
     first = same[0]
-    # Written out one after the other, it may be a test or a demonstration.
-    sketched = bool(view.facts.get("job", {}).get("sketch"))
+    # Written out one after the other, it may be a test or a demonstration; and whoever calls again
+    # what makes one update may clear.
+    job = view.facts.get("job", {})
+    sketched = bool(job.get("sketch") or job.get("single"))
     repeats = sum(b.place == first.backward.place for b in view.trace.of(Backward)) > 1
     function = first.backward.place.function if first.backward.place is not None else None
     if not repeats and (function or "").rpartition(".")[2].startswith("test"):

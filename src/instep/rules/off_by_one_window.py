@@ -120,6 +120,8 @@ def _judge(
         if size < (step.every or 0) and closes_epoch(windows, window.index, loaders):
             continue  # what is left of the epoch, on purpose
         seen.append((size, window, step))
+    if all(len(window.kept) == 1 for _, window, _ in seen) and any(w.lost for _, w, _ in seen):
+        return None  # cleared before every backward: others have their turn in between
     off = _off([(size, step.every or 0) for size, _, step in seen])
     if off is None:
         return _divided_by_fewer(view, seen)

@@ -34,7 +34,7 @@ from instep.rules.accumulation import quoted
 from instep.rules.finding import Severity
 from instep.rules.reading import distinct, is_part, measured, names
 from instep.rules.view import report, spelled
-from instep.trace import Backward, Created, GradEdited, Mode, Opaque, Rebound, Step
+from instep.trace import Assumed, Backward, Created, GradEdited, Mode, Opaque, Rebound, Step
 from instep.trace.pattern import pattern
 
 if TYPE_CHECKING:
@@ -248,11 +248,24 @@ def _held(view: View) -> frozenset[str] | None:
     for event in view.trace.of(Created):
         if event.role == "optimizer":
             models = names(event.facts.get("models"))
-            if models is None:
+            if models is None or _is_chosen(view, event):
                 return None
             held.update(models)
     known = {id_ for id_, facts in view.facts.items() if facts["role"] == "optimizer"}
     return frozenset(held) if known.issuperset(view.windows) else None
+
+
+def _is_chosen(view: View, optimizer: Created) -> bool:
+    """Say whether what an optimizer holds may hang on a choice: of the tasks that a class can be
+    made for, say, each with models of its own.
+    """
+    made = optimizer.place
+    return made is not None and any(
+        event.place is not None
+        and event.place.function == made.function
+        and event.place.line < made.line
+        for event in view.trace.of(Assumed)
+    )
 
 
 def _is_held(model: str, held: frozenset[str]) -> bool:

@@ -43,6 +43,7 @@ CODE = "INS604"
 NAME = "train-mode-lost"
 SUMMARY = "The model stays in eval mode after an evaluation, and the training goes on."
 SEVERITY = Severity.WARNING
+MILDEST = Severity.INFO
 NEEDS = (Mode, Step)
 
 BAD = """\
@@ -116,7 +117,7 @@ def _judge(view: View) -> Iterator[Finding | None]:
             case Step():
                 for name, model in models.items():
                     if model.lost and event.optimizer in (model.lost[1].optimizers or ()):
-                        yield _report(name, model, event)
+                        yield _report(view, name, model, event)
                         model.lost = None
 
 
@@ -160,7 +161,16 @@ def _function(event: Event | None) -> str | None:
     return None if event is None or event.place is None else event.place.function
 
 
-def _report(name: str, model: _Model, step: Step) -> Finding | None:
+def _severity(view: View, name: str) -> Severity:
+    """Say how bad it is: nobody minds where nothing in the model notices the mode. A running job
+    has asked the model itself.
+    """
+    is_read = view.facts.get("job", {}).get("source") == "check"
+    is_seen = view.facts.get(name, {}).get("moded")
+    return Severity.INFO if is_read and not is_seen else SEVERITY
+
+
+def _report(view: View, name: str, model: _Model, step: Step) -> Finding | None:
     if model.lost is None or model.eval_ is None:
         return None
     forward, backward = model.lost
@@ -170,6 +180,7 @@ def _report(name: str, model: _Model, step: Step) -> Finding | None:
         model.eval_,
         f"`{spelled(name)}` is still in eval mode when training goes on: what dropout and "
         "BatchNorm it has is switched off in those updates.",
+        severity=_severity(view, name),
         related=[
             (forward, "trained in eval mode here"),
             (backward, "backward here"),

@@ -16,9 +16,7 @@ def test_one_path_without_decisions():
 
 def test_a_path_for_each_flag_that_events_hang_on():
     source = (
-        SETUP
-        + LOOP
-        + "".join(f"\n    if flag_{i}:\n        optimizer.zero_grad()" for i in range(10))
+        SETUP + LOOP + "".join(f"\n    if flag_{i}:\n        optimizer.step()" for i in range(10))
     )
     paths = run(source).paths
     assert len(paths) == 1 + 6  # and no more than that

@@ -49,6 +49,7 @@ def if_(m: Machine, node: ast.If, scope: Scope) -> int | None:
     m.ask(matters=matters, counting=matters and _resets(node, scope.module))
     worth = hot and not scope.module.read(_asks_for_frozen, node.test)
     worth = worth and not scope.module.read(_is_for_several, node)
+    worth = worth and not scope.module.read(_only_clears, node)
     taken = conditions.test(m, node.test, scope, prefer=not guards, worth=worth)
     gate = m.answer()
     body = node.body if taken else node.orelse
@@ -92,6 +93,12 @@ def _is_for_several(node: ast.If, module: Module) -> bool:
             return False
     names = {name for statement in node.body for name in module.scan.names(statement)}
     return not node.orelse and names.isdisjoint(_ON_THE_WAY)
+
+
+def _only_clears(node: ast.If, module: Module) -> bool:
+    """Say whether all that a branch does is to clear: who can switch that off means to."""
+    names = {name for statement in node.body for name in module.scan.names(statement)}
+    return "zero_grad" in names and names <= {"zero_grad"} and not node.orelse
 
 
 def _is_turn(m: Machine, test: ast.expr, module: Module) -> bool:

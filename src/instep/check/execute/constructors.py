@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from instep.check.execute import layers, losses, numbers, roles, schedules, tensors
+from instep.check.execute.assignment import is_building
 from instep.check.execute.things import Loader, Net, Optimizer, Parameters, Scheduler
 from instep.check.execute.values import ListValue, Unknown, unify
 from instep.trace.pattern import pattern
@@ -204,7 +205,7 @@ def leaf(m: Machine, call: Call) -> Value:
     """Follow `torch.zeros(..., requires_grad=True)`: a parameter, if it asks to be one."""
     if call.kwargs.get("requires_grad") is True:
         made = parameter(m, call)
-        if m.loops:
+        if m.loops or (len(m.stack) > 1 and not is_building(m)):
             made.trainable = None  # made anew each time, so that something can be asked of an input
         return made
     return tensors.derive(m, call.node, call.args, call.scope)

@@ -103,13 +103,15 @@ def changed(m: Machine, value: Unknown, call: Call) -> None:
 def picking(node: ast.For) -> set[ast.AST]:
     """Return what a loop over parameters does to some of them only: those of some name or shape.
 
-    A test of the gradient itself leaves none out that has one.
+    A test whether there is a gradient leaves none out that has one.
     """
     names = {part.id for part in walk(node.target) if isinstance(part, ast.Name)}
     found: set[ast.AST] = set()
     for test in (part for part in walk(node) if isinstance(part, ast.If)):
         asked = list(walk(test.test))
         if any(isinstance(part, ast.Attribute) and "grad" in part.attr for part in asked):
+            if any(isinstance(part, ast.Call) for part in asked):
+                found.update(walk(test))  # those whose numbers came out so
             continue
         if any(isinstance(part, ast.Name) and part.id in names for part in asked):
             leaves = any(isinstance(part, ast.Continue) for part in test.body)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from instep.check.execute import layers
+from instep.check.execute import layers, moded
 from instep.check.execute.levels import MOST
 from instep.check.execute.things import Net, Optimizer, Scaler, Scheduler
 from instep.trace import Created
@@ -100,6 +100,7 @@ class Ids:
         return known(
             type=net.kind if net.written else None,
             batchnorm=net.batchnorm or None,
+            moded=(net.evaluated and moded.has_mode(net)) or None,
             distributed=net.spread_over(),
             frozen=net.frozen or None,
             trainable=layers.may_train(net)

@@ -83,6 +83,7 @@ class Machine:
         self.summed: set[int] = set()  # tensors that were a part of one that was
         self.managed: str | None = None  # who counts micro-batches instead of the loop
         self.counters: dict[str, set[ast.AST]] = {}  # where unknown ones are asked
+        self.single = False  # it makes one update, and is called again only by somebody else
         self.partial = False  # it is a part of somebody else's loop, which draws the batches
         self.epochal = False  # a loop over epochs was seen
         self.tokens = 0  # how often a tokenizer was given new ones

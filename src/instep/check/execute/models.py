@@ -117,6 +117,7 @@ def _mode(m: Machine, value: Net, call: Call) -> Value:
     for part in value.inside():
         part.training = training
         part.settled = part.settled and not training
+    value.evaluated = value.evaluated or not training
     call.note(m, "mode", net=value, training=training)
     return value
 

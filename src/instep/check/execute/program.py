@@ -60,6 +60,7 @@ class Module:
         self.adding: dict[ast.AST, frozenset[ast.AST]] = {}
         self.layers: dict[ast.AST, tuple[bool | None, bool | None]] = {}
         self.modeless: dict[ast.AST, bool] = {}
+        self.moded: dict[ast.AST, bool] = {}
 
     @property
     def lines(self) -> list[str]:

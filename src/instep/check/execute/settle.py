@@ -96,6 +96,8 @@ class Settler:
             facts["managed"] = self.m.managed
         if self.m.partial:
             facts["partial"] = True
+        if self.m.single:
+            facts["single"] = True
         modules = {note.module for note in self.m.notes}
         torch = self._torch(modules)
         if torch is not None:

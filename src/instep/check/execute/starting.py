@@ -95,6 +95,7 @@ def execute(m: Machine, module: Module, entry: Entry) -> None:
     )
     if entry.code in module.scan.looping and not makes and not m.epochal:
         # One epoch of somebody else's loop over epochs: what it leaves behind meets the next.
+        m.single = sum(note.kind == "step" for note in m.notes[before:]) == 1
         m.serial += 1
         functions.invoke(m, function, Call(entry.code, scope, entry.name, args, rest))
 

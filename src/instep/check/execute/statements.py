@@ -164,8 +164,16 @@ def _keep(
     owner = _owner(target, spelled, scope)
     m.note(
         "kept", node, scope, tensor=added, into=total, name=spelled, owner=owner,
-        born=owner.assigned.get(spelled, -1), loops=tuple(m.loops),
+        born=max(owner.assigned.get(name, -1) for name in (spelled, _whole(target, scope))),
+        loops=tuple(m.loops),
     )  # fmt: skip
+
+
+def _whole(target: ast.expr, scope: Scope) -> str:
+    """Return what a target is an element of: what is in it lasts no longer than that."""
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    return scope.module.spelled(target)
 
 
 def _is_number(m: Machine, target: ast.expr, scope: Scope) -> bool:

@@ -73,6 +73,7 @@ class Net(Thing):
         self.sync: bool | None = True
         self.training: bool | None = None
         self.trainable: bool | None = None  # it has parameters of its own
+        self.evaluated = False  # somebody puts it into eval mode
         self.modeless = False  # it does the same in train and in eval mode
         self.settled = False  # what has a mode in it came in eval mode, and still is in it
         self.loaded = False  # from a file: it may have been trained already
