@@ -88,9 +88,8 @@ class Exchange:
             self._last = None
             slot = bytearray(_slot(packed, said.kind, SLOT))
             mine.copy_(torch.frombuffer(slot, dtype=torch.uint8))
-            slots = list(whole.split(SLOT))
-            work = dist.all_gather(slots, mine, group=self._ranks.group, async_op=True)
-            self._left.append((work, mine, slots))
+            work = _all_gather(whole, mine, self._ranks.group)
+            self._left.append((work, mine, whole))
         # A process that ends now may take its connections down before that has arrived.
         self._roll.leave(self._rounds, said.about)
 
@@ -113,13 +112,10 @@ class Exchange:
     def _gather(
         self, payload: bytes, size: int, meanwhile: Callable[[], None] | None = None
     ) -> list[bytes]:
-        import torch.distributed as dist  # noqa: PLC0415 -- in use already
-
         usual = self._usual or self._tensors(SLOT)
         mine, whole = usual if size == SLOT else self._tensors(size)
         mine.copy_(torch.frombuffer(bytearray(payload), dtype=torch.uint8))
-        slots = list(whole.split(size))
-        work = dist.all_gather(slots, mine, group=self._ranks.group, async_op=True)
+        work = _all_gather(whole, mine, self._ranks.group)
         try:
             if meanwhile is not None:
                 meanwhile()
@@ -161,6 +157,16 @@ class Exchange:
             "only slow needs a longer timeout= in init_process_group.",
             more="ranks",
         )
+
+
+def _all_gather(whole: Tensor, mine: Tensor, group: Any) -> Any:
+    """Begin to send; into one tensor, because NCCL takes memory of its own for a list of them.
+
+    Who has none left could not say so.
+    """
+    import torch.distributed as dist  # noqa: PLC0415 -- in use already
+
+    return dist.all_gather_into_tensor(whole, mine, group=group, async_op=True)
 
 
 def _slot(packed: bytes, kind: Kind, size: int) -> bytes:
