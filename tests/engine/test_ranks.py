@@ -14,10 +14,11 @@ from torch import nn
 
 from instep.engine.arithmetic import Part, total
 from instep.engine.ranks import farewell, headers
-from instep.engine.ranks.exchange import HEAD, SLOT, _read, _slot
+from instep.engine.ranks.exchange import HEAD, SLOT, Exchange, _read, _slot
 from instep.engine.ranks.headers import Kind, Said, Share, Verdict
 from instep.engine.ranks.reduction import places_of
-from instep.engine.ranks.world import ALONE, ranks_of, wrapped_in
+from instep.engine.ranks.sharded import ShardedBuffers
+from instep.engine.ranks.world import ALONE, Ranks, ranks_of, wrapped_in
 from instep.errors import WindowError
 
 floats = st.floats(allow_nan=False, width=64)
@@ -182,3 +183,40 @@ def test_the_end_of_a_program_waits_for_a_moment_once():
         farewell.wait_at_exit()
     register.assert_called_once_with(time.sleep, farewell.MOMENT)
     farewell.wait_at_exit.cache_clear()
+
+
+class Group:
+    """Stands for a process group that sends from these kinds of devices only."""
+
+    def __init__(self, *kinds):
+        self._device_types = [torch.device(kind) for kind in kinds]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        (["cpu"], "cpu"),
+        (["cpu", "cuda"], "cpu"),
+        (["cuda", "cpu"], "cpu"),
+        (["cuda"], "cuda:3"),
+    ],
+)
+def test_numbers_are_sent_from_the_host_where_a_group_can(monkeypatch, kinds, expected):
+    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 3)
+    ranks = Ranks(0, 2, Group(*kinds), "replicas")
+    assert ranks.device() == torch.device(expected)
+    assert ranks.way_from(torch.device("cpu")) == torch.device(expected)
+    if "cuda" in kinds:
+        assert ranks.way_from(torch.device("cuda", 1)) == torch.device("cuda", 1)
+
+
+def test_nothing_on_the_host_is_given_to_a_group_of_another_device(monkeypatch):
+    """Headers and norms over NCCL; the device "meta" stands for CUDA, which need not be there."""
+    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 0)
+    ranks = Ranks(0, 2, Group("meta"), "replicas")
+    exchange = Exchange(ranks)
+    exchange.prepare()
+    norms = ShardedBuffers([], None, mock.Mock(ranks=ranks))
+    norms._make_sent()
+    sent = [*exchange._usual, *exchange._last, *exchange._tensors(SLOT + 1), norms._sent]
+    assert {each.device.type for each in sent} == {"meta"}

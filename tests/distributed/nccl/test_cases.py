@@ -17,6 +17,7 @@ from tests.distributed import (
     test_devices,
     test_drift,
     test_failures,
+    test_gathering,
     test_hybrid,
     test_memory,
     test_microbatch,
@@ -29,7 +30,7 @@ from tests.distributed import (
 
 CREWS = {"two", "three", "four", "crew"}
 
-WHOLE = [test_windows, test_twopass]
+WHOLE = [test_windows, test_twopass, test_gathering]
 """Modules all of whose cases run each time; of the others, those of `SHORT`."""
 
 SHORT = {

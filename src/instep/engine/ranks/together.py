@@ -10,19 +10,22 @@ import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from instep.engine.memory import is_out_of_memory
 from instep.engine.ranks.alike import Alike, require_alike
 from instep.engine.ranks.closing import Closing
 from instep.engine.ranks.drift import Drift
 from instep.engine.ranks.exchange import Exchange
-from instep.engine.ranks.gathering import Gathered, describe, linked, representations_of_all
+from instep.engine.ranks.gathering import Gathered, Representations, describe, linked
 from instep.engine.ranks.headers import (
     Kind,
     Said,
     Share,
     agreed,
     is_agreed,
+    mark,
     ranks_that,
     require_agreement,
+    require_room,
     require_same_close,
     totals,
 )
@@ -331,16 +334,40 @@ class Together:
         # The loss is the same on all ranks, and so is the gradient of what only it uses: one rank
         # has it, the others stop at their own representations.
         links = [] if first == self.ranks.rank else linked(own)
-        with self.waiting(what):
-            leaves = representations_of_all(
+        found = self._with_room(
+            lambda: Representations(
                 [stand_in for _, stand_in in links] or own,
                 heard,
-                rank=self.ranks.rank,
-                group=self.ranks.group,
+                self.ranks,
                 device=lane.buffers.members[0].device,
                 summed=summed,
-            )
+            ),
+            what,
+        )
+        with self.waiting(what):
+            leaves = found.gather()
         return Gathered(leaves, [pair for pair in links if pair[0].requires_grad])
+
+    def _with_room(self, make: Callable[[], Representations], what: str) -> Representations:
+        """Take the memory for what follows; every rank hears whether all have it.
+
+        Who has too little would leave the others waiting for what it cannot send.
+        """
+        made, problem = None, None
+        try:
+            made = make()
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            problem = error
+        said = Said(Kind.READY, what, has_more=self.any_has_more, out_of_memory=problem is not None)
+        heard = self.round(said, what)
+        if problem is not None:
+            mark(problem)
+            raise problem
+        require_room(heard, what)
+        assert made is not None  # noqa: S101 -- there is no problem
+        return made
 
     def add_counts(self, own: Mapping[str, float]) -> dict[str, float]:
         """Return the counts of all ranks; every rank comes here, also one that has none."""

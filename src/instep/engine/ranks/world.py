@@ -49,11 +49,18 @@ class Ranks:
 
     def device(self) -> torch.device:
         """Return where numbers are put to be sent: the host, if the group can send from there."""
-        kinds = [device.type for device in self.group._device_types]  # noqa: SLF001 -- no other way
+        kinds = self._kinds()
         if "cpu" in kinds:
             return torch.device("cpu")
         index = torch.accelerator.current_device_index()
         return torch.device(kinds[0], index)
+
+    def way_from(self, device: torch.device) -> torch.device:
+        """Return where a tensor of this device is sent from: there, if the group can."""
+        return device if device.type in self._kinds() else self.device()
+
+    def _kinds(self) -> list[str]:
+        return [device.type for device in self.group._device_types]  # noqa: SLF001 -- no other way
 
 
 ALONE = Ranks()
