@@ -34,6 +34,7 @@ said = st.builds(
     print_of=st.integers(0, 2**32),
     weights=st.lists(floats, max_size=2).map(tuple),
     alike=st.text("0123456789abcdef", max_size=40),
+    replaced=st.text(max_size=20),
     micro_batches=st.integers(0, 10**6),
     scale=st.floats(1e-30, 1e30),
     terms=st.dictionaries(st.text(max_size=8), shares, max_size=4),

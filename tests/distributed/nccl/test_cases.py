@@ -21,6 +21,7 @@ from tests.distributed import (
     test_hybrid,
     test_memory,
     test_microbatch,
+    test_replaced,
     test_saving,
     test_several,
     test_streams,
@@ -56,6 +57,7 @@ SHORT = {
         "pieces_of_a_batch_need_not_be_as_many",
         "the_policy_of_fsdp_is_kept",
     ],
+    test_replaced: [],
     test_saving: [
         "in_the_middle_of_a_window",
         "three_ranks",

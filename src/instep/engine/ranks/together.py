@@ -10,7 +10,6 @@ import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from instep.engine.memory import is_out_of_memory
 from instep.engine.ranks.alike import Alike, require_alike
 from instep.engine.ranks.closing import Closing
 from instep.engine.ranks.drift import Drift
@@ -22,15 +21,14 @@ from instep.engine.ranks.headers import (
     Share,
     agreed,
     is_agreed,
-    mark,
     ranks_that,
     require_agreement,
-    require_room,
     require_same_close,
     totals,
 )
 from instep.engine.ranks.padding import Padding, require_one_lane
-from instep.engine.ranks.ready import Ready
+from instep.engine.ranks.ready import Ready, with_room
+from instep.engine.ranks.replaced import Places, require_same_places
 from instep.engine.ranks.sharded import Shards
 from instep.engine.ranks.streams import Streams
 from instep.engine.ranks.wrapped import Quiet
@@ -92,6 +90,7 @@ class Together:
         self.alike = Alike()
         self.drift = Drift(None if shards is None else shards.teams())
         self.streams = Streams(ranks.rank, ranks.world)
+        self.places = Places(models, shards)
         self._lanes: list[Lane] = []
         self._closing = Closing(self)
 
@@ -109,6 +108,7 @@ class Together:
     def join(self, lanes: Mapping[str, Lane]) -> None:
         """Let the windows of these optimizers be those of all ranks."""
         self._lanes = list(lanes.values())
+        self.places.learn(self._lanes)
         if self.padding is not None:
             require_one_lane(lanes)
         for lane in lanes.values():
@@ -202,8 +202,15 @@ class Together:
         if self.shards is not None and not self.shards.is_begun:
             self.shards.reserve_whole()
             # Before anything is gathered or, in the first backward, already added up.
-            said = Said(Kind.OPEN, has_more=self.any_has_more, alike=self.alike.of(self._lanes))
-            require_alike(self.round(said, "the opening of a window"), self._lanes)
+            said = Said(
+                Kind.OPEN,
+                has_more=self.any_has_more,
+                alike=self.alike.of(self._lanes),
+                replaced=self.places.missing(self._lanes),
+            )
+            heard = self.round(said, "the opening of a window")
+            require_alike(heard, self._lanes)
+            require_same_places(heard)
             self.shards.gather()
             if self.padding is not None:
                 self.padding.begin()
@@ -334,7 +341,8 @@ class Together:
         # The loss is the same on all ranks, and so is the gradient of what only it uses: one rank
         # has it, the others stop at their own representations.
         links = [] if first == self.ranks.rank else linked(own)
-        found = self._with_room(
+        found = with_room(
+            self.round,
             lambda: Representations(
                 [stand_in for _, stand_in in links] or own,
                 heard,
@@ -347,27 +355,6 @@ class Together:
         with self.waiting(what):
             leaves = found.gather()
         return Gathered(leaves, [pair for pair in links if pair[0].requires_grad])
-
-    def _with_room(self, make: Callable[[], Representations], what: str) -> Representations:
-        """Take the memory for what follows; every rank hears whether all have it.
-
-        Who has too little would leave the others waiting for what it cannot send.
-        """
-        made, problem = None, None
-        try:
-            made = make()
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            problem = error
-        said = Said(Kind.READY, what, has_more=self.any_has_more, out_of_memory=problem is not None)
-        heard = self.round(said, what)
-        if problem is not None:
-            mark(problem)
-            raise problem
-        require_room(heard, what)
-        assert made is not None  # noqa: S101 -- there is no problem
-        return made
 
     def add_counts(self, own: Mapping[str, float]) -> dict[str, float]:
         """Return the counts of all ranks; every rank comes here, also one that has none."""
