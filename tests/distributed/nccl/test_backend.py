@@ -23,8 +23,8 @@ def honest(rank, world):
     dist.all_reduce(ones)
     dist.all_gather(found, ones)
     whole, part = torch.empty(world * world), torch.empty(1)
-    dist.all_gather_into_tensor(whole, ones)
-    dist.reduce_scatter_tensor(part, ones)
+    dist.all_gather_single(whole, ones)
+    dist.reduce_scatter_single(part, ones)
     dist.broadcast(ones, src=1)
     dist.reduce(ones, dst=0)
     dist.gather(part, [torch.empty(1) for _ in range(world)] if rank == 0 else None, dst=0)
@@ -94,7 +94,7 @@ def unlike(rank, world, how):
         tensor = torch.ones(2, 3, 4, 5)
         dist.broadcast(tensor if rank else tensor.to(memory_format=torch.channels_last), src=0)
     elif rank:
-        dist.all_gather_into_tensor(torch.empty(4), torch.ones(2), async_op=True)
+        dist.all_gather_single(torch.empty(4), torch.ones(2), async_op=True)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from tests.distributed import (
     test_failures,
     test_gathering,
     test_hybrid,
+    test_interrupts,
     test_memory,
     test_microbatch,
     test_replaced,
@@ -51,6 +52,7 @@ SHORT = {
         "a_failure_is_heard_beside_headers_that_are_too_long",
     ],
     test_hybrid: [],
+    test_interrupts: [],
     test_memory: ["a_rank_without_any_memory_ends_all", "a_rank_without_samples"],
     test_microbatch: [
         "the_update_is_that_of_one_process",
@@ -79,6 +81,8 @@ LEFT_OUT = {
     "a_rank_that_hangs_is_named": _ALONE,
     "a_rank_that_does_not_come_to_load_is_named": _ALONE,
     "a_rank_that_hangs_while_saving_is_an_error": _ALONE,
+    "who_goes_on_is_told_that_it_cannot_and_the_others_why": _ALONE,
+    "an_interrupt_that_comes_while_a_rank_waits_at_a_close": _ALONE,
 }
 """Cases that cannot be run here, and why."""
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from instep.engine.ranks.headers import agreed
+from instep.engine.ranks.wire import all_gather
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,10 +44,8 @@ class Parcel:
 
     def send(self, group: Any) -> None:
         """Send and receive; every rank comes here, and nothing is allocated."""
-        import torch.distributed as dist  # noqa: PLC0415 -- in use already
-
         if self.sent.numel():
-            dist.all_gather_into_tensor(self.whole, self.sent, group=group)
+            all_gather(self.whole, self.sent, group)
 
     def rows(self, sizes: Sequence[int]) -> list[Tensor]:
         """Return what has come from each rank: so many rows, without what they were padded by."""
@@ -57,11 +56,9 @@ class Parcel:
 
 def gather_rows(own: Tensor, group: Any) -> list[Tensor]:
     """Return the tensors of all ranks, in their order, which differ in their first dimension."""
-    import torch.distributed as dist  # noqa: PLC0415 -- in use already
-
     world = group.size()
     counts = torch.empty(world, dtype=torch.int64, device=own.device)
-    dist.all_gather_into_tensor(counts, counts.new_tensor([own.shape[0]]), group=group)
+    all_gather(counts, counts.new_tensor([own.shape[0]]), group)
     sizes: list[int] = counts.tolist()
     parcel = Parcel.of(own, max(sizes), world, own.device)
     parcel.send(group)

@@ -287,8 +287,8 @@ class Together:
         self._exchange.leave(reason)
 
     @contextlib.contextmanager
-    def between_rounds(self) -> Iterator[None]:
-        """Surround collectives that are no rounds, as those of a save.
+    def between_rounds(self, what: str) -> Iterator[None]:
+        """Surround collectives that are no rounds, as those of a save; `what` is for errors.
 
         Who leaves them alone (an interrupt, a handler that exits) sends nothing any more: the
         others would take it for a part of what they wait for, and gloo ends their processes then.
@@ -298,6 +298,8 @@ class Together:
             yield
         except BaseException as error:
             self._is_inside = not is_agreed(error)
+            if self._is_inside:
+                self._exchange.abandon(what, error)
             raise
         self._is_inside = False
 
