@@ -58,8 +58,38 @@ BROKEN = {
         torch.empty(2), [torch.ones(2), torch.ones(3)]
     ),
     "from whom": lambda: dist.recv(torch.empty(2)),
+    "allreduce: several tensors": lambda: by_the_group("allreduce", pair()),
+    "broadcast: several tensors": lambda: by_the_group("broadcast", pair(), to_other("Broadcast")),
+    "allgather_coalesced: NCCL has none": lambda: by_the_group(
+        "allgather_coalesced", [pair()], [torch.ones(2)]
+    ),
+    "gather: outputs on a rank": lambda: by_the_group(
+        "gather", [pair()], [torch.ones(2)], to_other("Gather")
+    ),
+    "scatter: inputs on a rank": lambda: by_the_group(
+        "scatter", [torch.ones(2)], [pair()], to_other("Scatter")
+    ),
+    "alltoall: not one tensor for each": lambda: by_the_group(
+        "alltoall", [torch.ones(2)], [torch.ones(2)]
+    ),
     "two threads": lambda: in_a_thread(lambda: dist.all_reduce(torch.ones(1))),
 }
+
+
+def pair():
+    return [torch.ones(2), torch.ones(2)]
+
+
+def by_the_group(name, *args):
+    """Call past the functions of torch, which would not let it through, as its C++ may."""
+    getattr(dist.group.WORLD, name)(*args)
+
+
+def to_other(name):
+    """Options whose root is the other one of two ranks."""
+    options = getattr(dist, f"{name}Options")()
+    options.rootRank = 1 - dist.get_rank()
+    return options
 
 
 def in_a_thread(function):
