@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import nullcontext
 from unittest import mock
 
 import pytest
@@ -209,6 +210,37 @@ def test_numbers_are_sent_from_the_host_where_a_group_can(monkeypatch, kinds, ex
     assert ranks.way_from(torch.device("cpu")) == torch.device(expected)
     if "cuda" in kinds:
         assert ranks.way_from(torch.device("cuda", 1)) == torch.device("cuda", 1)
+
+
+def test_ranks_whose_current_device_is_the_same_send_from_their_own(monkeypatch):
+    """As where a model was moved to cuda:1, and torch.cuda.set_device was never called."""
+    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 0)
+    entered = []
+    monkeypatch.setattr(
+        torch.accelerator, "device_index", lambda index: entered.append(index) or nullcontext()
+    )
+    home = torch.device("cuda", 1)
+    for kinds, expected in ([["cuda"], home], [["cpu", "cuda"], torch.device("cpu")]):
+        ranks = Ranks(1, 2, Group(*kinds), "replicas", home=home)
+        assert ranks.device() == expected
+        with ranks.at_home():
+            pass
+    assert entered == [1, 1]
+    bound = Group("cuda")
+    bound.bound_device_id = torch.device("cuda", 2)
+    assert Ranks(1, 2, bound, "replicas").device() == torch.device("cuda", 2)
+    with Ranks(1, 2, bound, "replicas").at_home():
+        assert entered == [1, 1]
+
+
+def test_the_device_of_the_parameters_is_found():
+    group = mock.Mock(**{"rank.return_value": 0, "size.return_value": 2})
+    on_host = nn.Linear(2, 2)
+    there = mock.Mock(spec=nn.Module, **{"parameters.return_value": [mock.Mock()]})
+    there.children.return_value = []
+    there.parameters.return_value[0].device = torch.device("cuda", 1)
+    assert ranks_of([on_host], group, "window").home is None
+    assert ranks_of([on_host, there], group, "window").home == torch.device("cuda", 1)
 
 
 def test_nothing_on_the_host_is_given_to_a_group_of_another_device(monkeypatch):

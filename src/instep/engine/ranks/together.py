@@ -295,7 +295,8 @@ class Together:
         """
         self._is_inside = True
         try:
-            yield
+            with self.ranks.at_home():
+                yield
         except BaseException as error:
             self._is_inside = not is_agreed(error)
             if self._is_inside:
