@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from instep.engine.arithmetic import Part, total
-from instep.engine.ranks import farewell, headers
+from instep.engine.ranks import farewell, headers, reduction
 from instep.engine.ranks.exchange import HEAD, SLOT, Exchange, _read, _slot
 from instep.engine.ranks.headers import Kind, Said, Share, Verdict
-from instep.engine.ranks.reduction import places_of
+from instep.engine.ranks.reduction import Reduction, places_of
 from instep.engine.ranks.sharded import ShardedBuffers
 from instep.engine.ranks.world import ALONE, Ranks, ranks_of, wrapped_in
 from instep.errors import WindowError
@@ -185,6 +185,28 @@ def test_the_end_of_a_program_waits_for_a_moment_once():
         farewell.wait_at_exit()
     register.assert_called_once_with(time.sleep, farewell.MOMENT)
     farewell.wait_at_exit.cache_clear()
+
+
+def test_memory_for_large_gradients_is_taken_before_ranks_agree(monkeypatch):
+    """Of those that are not there, or not as they have to be to be sent, and will be sent."""
+    monkeypatch.setattr(reduction, "LARGE", 64)
+    asked = []
+    usual = torch.empty
+
+    def noted(size, **options):
+        asked.append((size, options["dtype"]))
+        return usual(size, **options)
+
+    monkeypatch.setattr(torch, "empty", noted)
+    whole, turned, none, unused = (nn.Parameter(torch.zeros(4, 6)) for _ in range(4))
+    whole.grad, turned.grad = torch.ones(4, 6), torch.ones(6, 4).t()
+    small = nn.Parameter(torch.zeros(3))
+    places = places_of([whole, turned, none, unused, small], torch.float64)
+    Reduction(places, [True, True, True, False, True])
+    assert asked == [(48, torch.float64), (3, torch.float64)]
+    asked.clear()
+    Reduction(places)
+    assert asked == [(3, torch.float64)]
 
 
 class Group:

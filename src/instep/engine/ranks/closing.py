@@ -162,7 +162,7 @@ class Closing:
         if isinstance(buffers, ShardedBuffers):
             buffers.reserve()
             places = [p for p, is_plain in zip(places, buffers.plain(), strict=True) if is_plain]
-        return Own(said, reading, Reduction(places))
+        return Own(said, reading, Reduction(places, self._guesses.get(lane.name, ())))
 
     def _print_of(self, lane: Lane) -> int:
         """Return a number that tells one list of parameters from another.
