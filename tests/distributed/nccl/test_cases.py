@@ -33,7 +33,7 @@ from tests.distributed import (
 CREWS = {"two", "three", "four", "crew"}
 
 WHOLE = [test_windows, test_twopass, test_gathering]
-"""Modules all of whose cases run each time; of the others, those of `SHORT`."""
+"""Modules all of whose cases run each time; of the others, those of `SHORT`: the rest is slow."""
 
 SHORT = {
     test_corners: ["headers_may_be_long", "a_part_of_the_ranks"],
@@ -43,7 +43,7 @@ SHORT = {
         "all_ranks_skip_together_and_have_one_scale",
         "narrow_parameters_have_wide_sums",
     ],
-    test_devices: ["updates", "a_step_that_is_skipped", "out_of_memory_on_one_rank", "checkpoints"],
+    test_devices: ["a_step_that_is_skipped", "out_of_memory_on_one_rank", "checkpoints"],
     test_drift: ["last_bits_that_differ_are_said_once"],
     test_failures: [
         "a_window_that_all_ranks_discard",
@@ -55,14 +55,12 @@ SHORT = {
     test_interrupts: [],
     test_memory: ["a_rank_without_any_memory_ends_all", "a_rank_without_samples"],
     test_microbatch: [
-        "the_update_is_that_of_one_process",
         "pieces_of_a_batch_need_not_be_as_many",
         "the_policy_of_fsdp_is_kept",
     ],
     test_replaced: [],
     test_saving: [
         "in_the_middle_of_a_window",
-        "three_ranks",
         "a_full_disk_on_one_rank_is_an_error_on_all",
         "a_save_that_fails_in_a_window_is_known_to_all",
         "a_signal_to_one_rank_saves_all",
