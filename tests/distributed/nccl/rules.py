@@ -1,7 +1,8 @@
 """What ProcessGroupNCCL refuses, or would do something else with than gloo, of one call.
 
-Read from its source (torch 2.13: NCCLUtils.hpp, ProcessGroupNCCL.cpp). Where NCCL says nothing and
-hangs, or sends what is between the elements of a tensor, there is a rule here all the same.
+Read from its source: types from NCCLUtils.hpp of torch 2.13, the rest from a ProcessGroupNCCL.cpp
+of about that time. Where NCCL says nothing and hangs, or sends what is between the elements of a
+tensor, there is a rule here all the same.
 """
 
 from __future__ import annotations
