@@ -30,7 +30,9 @@ class RankError(AssertionError):
 
 
 class Crew:
-    """So many processes, each a rank of a gloo group that every case gets anew."""
+    """So many processes, each a rank of a process group that every case gets anew."""
+
+    backend = "gloo"
 
     def __init__(self, world: int) -> None:
         self.world = world
@@ -53,7 +55,7 @@ class Crew:
             self._start()
         store = tempfile.mktemp(prefix="instep-store-")  # noqa: S306 -- torch makes the file
         for _, pipe in self._started:
-            pipe.send((case, args, store, timeout))
+            pipe.send((case, args, store, timeout, self.backend))
         until = time.monotonic() + PATIENCE
         answers: list[Any] = []
         for rank, (_, pipe) in enumerate(self._started):
@@ -84,24 +86,31 @@ def _work(rank: int, world: int, pipe: Any) -> None:
     torch.set_num_threads(1)
     while True:
         try:
-            case, args, store, timeout = pipe.recv()
+            case, args, store, timeout, backend = pipe.recv()
         except EOFError:
             return
         try:
-            with group(rank, world, store, timeout):
+            with group(rank, world, store, timeout, backend):
                 answer = (False, case(rank, world, *args))
         except BaseException as error:  # noqa: BLE001 -- whatever it is, the parent wants to know
-            told = getattr(error, "what", None)
-            answer = (True, str(error) if told else "".join(traceback.format_exception(error)))
+            answer = (True, text_of(error))
         pipe.send(answer)
 
 
+def text_of(error: BaseException) -> str:
+    """Write an error down: of instep's own what they say, of others where they come from, too."""
+    told = getattr(error, "what", None)
+    return str(error) if told else "".join(traceback.format_exception(error))
+
+
 @contextmanager
-def group(rank: int, world: int, store: str, timeout: float) -> Iterator[None]:
+def group(
+    rank: int, world: int, store: str, timeout: float, backend: str = "gloo"
+) -> Iterator[None]:
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     distributed.init_process_group(
-        "gloo",
+        backend,
         init_method=f"file://{store}",
         rank=rank,
         world_size=world,

@@ -138,8 +138,25 @@ def test_what_most_ranks_have_is_taken_for_right():
     assert is_agreed(caught.value)
 
 
-def test_nothing_is_concluded_from_what_some_ranks_say():
-    Drift().require_same(said((), (1.0, 5.0), (2.0, 9.0)), "a close")
+@pytest.mark.parametrize("silent", [0, 1, 2])
+def test_nothing_is_concluded_from_what_some_ranks_say(silent, monkeypatch):
+    """Who is wrong is open until all have told: no error, and no warning, which comes once."""
+    warned = []
+    monkeypatch.setattr(drift, "warn", warned.append)
+    far = said((1.0, 5.0), (2.0, 9.0), (2.0, 9.0))
+    near = said((1.0, 5.0), (2.0, 5.0), (2.0, 5.0))
+    looking = Drift()
+    for heard in (far, near):
+        some = list(heard)
+        some[silent] = Said(Kind.CLOSE)
+        looking.require_same(some, "a close")
+    assert warned == []
+    # With the word of the last one, the same numbers count.
+    looking.require_same(near, "a close")
+    assert len(warned) == 1
+    assert warned[0].startswith("rank 0 and rank 1 have slightly different weights.")
+    with pytest.raises(WindowError, match=r"rank 0 and rank 1 have different weights"):
+        looking.require_same(far, "a close")
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.complex64])

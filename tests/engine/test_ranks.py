@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import nullcontext
 from unittest import mock
 
 import pytest
@@ -13,11 +14,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from instep.engine.arithmetic import Part, total
-from instep.engine.ranks import farewell, headers
-from instep.engine.ranks.exchange import HEAD, SLOT, _read, _slot
+from instep.engine.ranks import farewell, headers, reduction
+from instep.engine.ranks.exchange import HEAD, SLOT, Exchange, _read, _slot
 from instep.engine.ranks.headers import Kind, Said, Share, Verdict
-from instep.engine.ranks.reduction import places_of
-from instep.engine.ranks.world import ALONE, ranks_of, wrapped_in
+from instep.engine.ranks.reduction import Reduction, places_of
+from instep.engine.ranks.sharded import ShardedBuffers
+from instep.engine.ranks.world import ALONE, Ranks, ranks_of, wrapped_in
 from instep.errors import WindowError
 
 floats = st.floats(allow_nan=False, width=64)
@@ -33,6 +35,7 @@ said = st.builds(
     print_of=st.integers(0, 2**32),
     weights=st.lists(floats, max_size=2).map(tuple),
     alike=st.text("0123456789abcdef", max_size=40),
+    replaced=st.text(max_size=20),
     micro_batches=st.integers(0, 10**6),
     scale=st.floats(1e-30, 1e30),
     terms=st.dictionaries(st.text(max_size=8), shares, max_size=4),
@@ -182,3 +185,93 @@ def test_the_end_of_a_program_waits_for_a_moment_once():
         farewell.wait_at_exit()
     register.assert_called_once_with(time.sleep, farewell.MOMENT)
     farewell.wait_at_exit.cache_clear()
+
+
+def test_memory_for_large_gradients_is_taken_before_ranks_agree(monkeypatch):
+    """Of those that are not there, or not as they have to be to be sent, and will be sent."""
+    monkeypatch.setattr(reduction, "LARGE", 64)
+    asked = []
+    usual = torch.empty
+
+    def noted(size, **options):
+        asked.append((size, options["dtype"]))
+        return usual(size, **options)
+
+    monkeypatch.setattr(torch, "empty", noted)
+    whole, turned, none, unused = (nn.Parameter(torch.zeros(4, 6)) for _ in range(4))
+    whole.grad, turned.grad = torch.ones(4, 6), torch.ones(6, 4).t()
+    small = nn.Parameter(torch.zeros(3))
+    places = places_of([whole, turned, none, unused, small], torch.float64)
+    Reduction(places, [True, True, True, False, True])
+    assert asked == [(48, torch.float64), (3, torch.float64)]
+    asked.clear()
+    Reduction(places)
+    assert asked == [(3, torch.float64)]
+
+
+class Group:
+    """Stands for a process group that sends from these kinds of devices only."""
+
+    def __init__(self, *kinds):
+        self._device_types = [torch.device(kind) for kind in kinds]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        (["cpu"], "cpu"),
+        (["cpu", "cuda"], "cpu"),
+        (["cuda", "cpu"], "cpu"),
+        (["cuda"], "cuda:3"),
+    ],
+)
+def test_numbers_are_sent_from_the_host_where_a_group_can(monkeypatch, kinds, expected):
+    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 3)
+    ranks = Ranks(0, 2, Group(*kinds), "replicas")
+    assert ranks.device() == torch.device(expected)
+    assert ranks.way_from(torch.device("cpu")) == torch.device(expected)
+    if "cuda" in kinds:
+        assert ranks.way_from(torch.device("cuda", 1)) == torch.device("cuda", 1)
+
+
+def test_ranks_whose_current_device_is_the_same_send_from_their_own(monkeypatch):
+    """As where a model was moved to cuda:1, and torch.cuda.set_device was never called."""
+    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 0)
+    entered = []
+    monkeypatch.setattr(
+        torch.accelerator, "device_index", lambda index: entered.append(index) or nullcontext()
+    )
+    home = torch.device("cuda", 1)
+    for kinds, expected in ([["cuda"], home], [["cpu", "cuda"], torch.device("cpu")]):
+        ranks = Ranks(1, 2, Group(*kinds), "replicas", home=home)
+        assert ranks.device() == expected
+        with ranks.at_home():
+            pass
+    assert entered == [1, 1]
+    bound = Group("cuda")
+    bound.bound_device_id = torch.device("cuda", 2)
+    assert Ranks(1, 2, bound, "replicas").device() == torch.device("cuda", 2)
+    with Ranks(1, 2, bound, "replicas").at_home():
+        assert entered == [1, 1]
+
+
+def test_the_device_of_the_parameters_is_found():
+    group = mock.Mock(**{"rank.return_value": 0, "size.return_value": 2})
+    on_host = nn.Linear(2, 2)
+    there = mock.Mock(spec=nn.Module, **{"parameters.return_value": [mock.Mock()]})
+    there.children.return_value = []
+    there.parameters.return_value[0].device = torch.device("cuda", 1)
+    assert ranks_of([on_host], group, "window").home is None
+    assert ranks_of([on_host, there], group, "window").home == torch.device("cuda", 1)
+
+
+def test_nothing_on_the_host_is_given_to_a_group_of_another_device(monkeypatch):
+    """Headers and norms over NCCL; the device "meta" stands for CUDA, which need not be there."""
+    monkeypatch.setattr(torch.accelerator, "current_device_index", lambda: 0)
+    ranks = Ranks(0, 2, Group("meta"), "replicas")
+    exchange = Exchange(ranks)
+    exchange.prepare()
+    norms = ShardedBuffers([], None, mock.Mock(ranks=ranks))
+    norms._make_sent()
+    sent = [*exchange._usual, *exchange._last, *exchange._tensors(SLOT + 1), norms._sent]
+    assert {each.device.type for each in sent} == {"meta"}

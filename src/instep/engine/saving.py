@@ -5,16 +5,14 @@ from __future__ import annotations
 import threading
 from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Any
-
-from torch import Tensor
 
 from instep.checkpoint import disk, files, folders
 from instep.checkpoint.background import Writing
 from instep.checkpoint.plain import copied
 from instep.checkpoint.talk import Talk
 from instep.engine import state
+from instep.engine.fitting import makes, misfits
 from instep.engine.ranks import errands
 from instep.engine.ranks.headers import mark
 from instep.engine.spreading import bare, cut, dealt, destinations
@@ -22,7 +20,6 @@ from instep.errors import StateError, WindowError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -90,7 +87,7 @@ def save(
     if not stepper.ranks.is_alone or disk.is_folder(place):
         _require_whole_shards(stepper, loop)
         require_all(stepper, loop, errands.SAVE, path, how="" if wait else "wait=False")
-        with _between_rounds(loop):
+        with _between_rounds(loop, errands.SAVE):
             return _save_together(stepper, loop, desk, place, extra=extra, wait=wait)
     disk.require_ours(place)
     parts = {**_shared(stepper), **_own(stepper, extra)}
@@ -173,9 +170,9 @@ def require_all(
     errands.require_all(together, errand, path, place, gather, how=how)
 
 
-def _between_rounds(loop: Loop) -> AbstractContextManager[None]:
+def _between_rounds(loop: Loop, errand: errands.Errand) -> AbstractContextManager[None]:
     together = loop.core.together
-    return nullcontext() if together is None else together.between_rounds()
+    return nullcontext() if together is None else together.between_rounds(errand.what)
 
 
 def _talk(stepper: Stepper, loop: Loop) -> Talk:
@@ -191,7 +188,11 @@ def _buffers(model: nn.Module, saved: dict[str, Any]) -> dict[str, Any]:
 
 def is_there(stepper: Stepper, loop: Loop, path: PathLike, *, previous: bool = False) -> bool:
     """Whether there is something to go on from, damaged or not; or a whole one before it."""
-    place, talk = disk.place_of(path), _talk(stepper, loop)
+    with _between_rounds(loop, errands.AUTOSAVE):
+        return _is_there(stepper, _talk(stepper, loop), disk.place_of(path), previous=previous)
+
+
+def _is_there(stepper: Stepper, talk: Talk, place: Path, *, previous: bool) -> bool:
     if talk.gather(disk.is_folder(place))[0]:
         return bool(talk.gather(len(folders.finished(place)) > int(previous))[0])
     before = disk.previous_of(place)
@@ -207,7 +208,7 @@ def load(stepper: Stepper, loop: Loop, path: PathLike, *, previous: bool) -> Loa
     """Put back what was saved; nothing changes unless all of it fits."""
     place = disk.place_of(path)
     require_all(stepper, loop, errands.LOAD, path, how="previous=True" if previous else "")
-    with _between_rounds(loop):
+    with _between_rounds(loop, errands.LOAD):
         return _load(stepper, loop, place, previous=previous)
 
 
@@ -251,39 +252,11 @@ def _shared(stepper: Stepper) -> dict[str, Any]:
             name: [optimizer.state_dict() for optimizer in together]
             for name, together in stepper.optimizers.items()
         },
-        "makes": _makes(stepper),
+        "makes": makes(stepper),
         "schedulers": {
             name: [(type(one).__name__, _state_of(one)) for one in listed]
             for name, listed in stepper.schedulers.items()
         },
-    }
-
-
-def _makes(stepper: Stepper) -> dict[str, list[dict[str, Any]]]:
-    """Return the class of each optimizer, and the names of its parameters in their order.
-
-    Its state has them by number only: moments would go to whatever parameter is in that place.
-    """
-    names = _names(stepper)
-    return {
-        name: [
-            {
-                "class": type(one).__name__,
-                "parameters": [[names.get(id(p)) for p in g["params"]] for g in one.param_groups],
-            }
-            for one in together
-        ]
-        for name, together in stepper.optimizers.items()
-    }
-
-
-def _names(stepper: Stepper) -> dict[int, str]:
-    """Return the names of the parameters by identity, with the model's number if several."""
-    several = len(stepper.models) > 1
-    return {
-        id(parameter): f"models[{index}].{name}" if several else name
-        for index, model in enumerate(stepper.models)
-        for name, parameter in bare(model).named_parameters()
     }
 
 
@@ -297,7 +270,7 @@ def _state_of(scheduler: Any) -> Any:
 
 
 def _require_fit(stepper: Stepper, loop: Loop, parts: dict[str, Any], *, is_dealt: bool) -> None:
-    problem = next(_misfits(stepper, parts), None)
+    problem = next(misfits(stepper, parts, VERSION), None)
     if problem is not None:
         raise StateError(
             f"this checkpoint does not fit: {problem}.",
@@ -326,72 +299,3 @@ def put_back(stepper: Stepper, parts: dict[str, Any]) -> None:
                 scheduler.load_state_dict(saved)
     # Last: it puts back the random states.
     stepper.load_state_dict(parts["stepper"])
-
-
-def _misfits(stepper: Stepper, parts: dict[str, Any]) -> Iterator[str]:
-    names = ("version", "models", "optimizers", "schedulers", "stepper", "extra")
-    missing = [name for name in names if name not in parts]
-    if missing:
-        yield f"it has no {', '.join(missing)}"
-        return
-    if parts["version"] != VERSION:
-        yield f"it has version {parts['version']}, this is {VERSION}"
-        return
-    if len(parts["models"]) != len(stepper.models):
-        yield f"it has {len(parts['models'])} models, this stepper {len(stepper.models)}"
-        return
-    for model, saved in zip(stepper.models, parts["models"], strict=True):
-        yield from _model_misfits(bare(model).state_dict(), saved)
-    yield from _optimizer_misfits(stepper, parts["optimizers"])
-    # Files of before have none.
-    yield from _make_misfits(stepper, parts.get("makes", {}))
-    kinds = {name: [kind for kind, _ in listed] for name, listed in parts["schedulers"].items()}
-    here = {
-        name: [type(one).__name__ for one in listed] for name, listed in stepper.schedulers.items()
-    }
-    if kinds != here:
-        yield f"it has schedulers {kinds}, this stepper {here}"
-
-
-def _model_misfits(here: Mapping[str, Any], saved: Mapping[str, Any]) -> Iterator[str]:
-    for name in (name for name in here if name not in saved):
-        yield f"it has no {name!r}, which the model has"
-    for name in (name for name in saved if name not in here):
-        yield f"the model has no {name!r}, which it has"
-    for name in (name for name in saved if name in here):
-        one, other = saved[name], here[name]
-        if not isinstance(one, Tensor) or not isinstance(other, Tensor):
-            continue
-        if one.shape != other.shape:
-            yield f"{name!r} is {tuple(one.shape)} there and {tuple(other.shape)} in the model"
-        elif one.dtype != other.dtype:
-            yield f"{name!r} is {one.dtype} there and {other.dtype} in the model"
-
-
-def _optimizer_misfits(stepper: Stepper, saved: Mapping[str, Any]) -> Iterator[str]:
-    if saved.keys() != stepper.optimizers.keys():
-        yield f"it has optimizers {sorted(saved)}, this stepper {sorted(stepper.optimizers)}"
-        return
-    for name, together in stepper.optimizers.items():
-        there = [[len(g["params"]) for g in one["param_groups"]] for one in saved[name]]
-        here = [[len(g["params"]) for g in one.param_groups] for one in together]
-        if there != here:
-            yield f"{name!r} has parameters in groups of {there} there, and of {here} here"
-
-
-def _make_misfits(stepper: Stepper, saved: Mapping[str, Any]) -> Iterator[str]:
-    known = set(_names(stepper).values())
-    here = _makes(stepper)
-    for name, there in saved.items():
-        for one, other in zip(there, here.get(name, ()), strict=False):
-            if one["class"] != other["class"]:
-                yield f"{name!r} is {one['class']} there and {other['class']} here"
-            flat = [chain.from_iterable(each["parameters"]) for each in (one, other)]
-            pairs = zip(*flat, strict=False)
-            for number, (before, now) in enumerate(pairs):
-                # A name that is unknown here belongs to a model that was wrapped in another way.
-                if before in known and now is not None and before != now:
-                    yield (
-                        f"parameter {number} of {name!r} is {before!r} there and {now!r} here: "
-                        "they are in another order"
-                    )

@@ -31,6 +31,7 @@ from instep.engine.ranks.headers import (
 )
 from instep.engine.ranks.ready import Ready
 from instep.engine.ranks.reduction import Reduction, add_sparse, places_of
+from instep.engine.ranks.replaced import require_same_places
 from instep.engine.ranks.sharded import ShardedBuffers
 from instep.engine.tally import read
 from instep.errors import WindowError
@@ -106,6 +107,7 @@ class Closing:
         heard = self._together.round(said, what, meanwhile)
         require_same_close(heard, lane.name)
         require_alike(heard, [lane])
+        require_same_places(heard)
         self._together.streams.require_same(heard, what)
         self._together.drift.require_same(heard, what)
         if self._together.drift.is_suspect(heard):
@@ -145,6 +147,7 @@ class Closing:
             weights=self._together.weights_at_close(lane),
             glance=self._together.drift.glance(lane),
             alike=self._together.alike.of([lane]),
+            replaced=self._together.places.missing([lane]),
             streams=self._together.streams.news(),
             micro_batches=lane.micro_batches,
             scale=scale,
@@ -159,7 +162,7 @@ class Closing:
         if isinstance(buffers, ShardedBuffers):
             buffers.reserve()
             places = [p for p, is_plain in zip(places, buffers.plain(), strict=True) if is_plain]
-        return Own(said, reading, Reduction(places))
+        return Own(said, reading, Reduction(places, self._guesses.get(lane.name, ())))
 
     def _print_of(self, lane: Lane) -> int:
         """Return a number that tells one list of parameters from another.

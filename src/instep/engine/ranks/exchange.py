@@ -14,7 +14,8 @@ from torch import Tensor
 from instep.engine.ranks.farewell import wait_at_exit
 from instep.engine.ranks.headers import Kind, Said, ranks_that, unpack
 from instep.engine.ranks.rollcall import RollCall
-from instep.errors import WindowError
+from instep.engine.ranks.wire import begin_all_gather
+from instep.errors import WindowError, said_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,6 +40,8 @@ class Exchange:
         self._roll = RollCall(ranks)
         self._is_broken = False
         """Whether somebody is missing: the others find out as this rank did, and whom to blame."""
+        self._abandoned: tuple[str, str] | None = None
+        """What this rank left while the others were in it, and why: it can say nothing any more."""
         self._left: list[Any] = []
         self._usual: tuple[Tensor, Tensor] | None = None
         self._last: tuple[Tensor, Tensor] | None = None
@@ -58,7 +61,25 @@ class Exchange:
 
         meanwhile: work to do while it travels.
         """
+        if self._abandoned is not None:
+            raise _out_of_step(*self._abandoned)
         self._rounds += 1
+        try:
+            slots, lengths = self._talk(said, what, meanwhile)
+        except Exception:
+            raise
+        except BaseException as error:
+            # An interrupt is raised when the round is over; the others have gone on.
+            self.abandon(what, error)
+            raise
+        # Rounds keep their order: what was said on the way out before has arrived, too.
+        self._left.clear()
+        return [_read(slot, length) for slot, length in zip(slots, lengths, strict=True)]
+
+    def _talk(
+        self, said: Said, what: str, meanwhile: Callable[[], None] | None
+    ) -> tuple[list[bytes], list[int]]:
+        """Return what everyone has sent, and how long it is in full."""
         with self.waiting(what):
             packed = said.pack()
             slots = self._gather(_slot(packed, said.kind, SLOT), SLOT, meanwhile)
@@ -68,15 +89,23 @@ class Exchange:
             if longest > SLOT - HEAD and all(slot[4] != Kind.FAILED for slot in slots):
                 size = longest + HEAD
                 slots = self._gather(_slot(packed, said.kind, size), size)
-        # Rounds keep their order: what was said on the way out before has arrived, too.
-        self._left.clear()
-        return [_read(slot, length) for slot, length in zip(slots, lengths, strict=True)]
+        return slots, lengths
+
+    def abandon(self, what: str, error: BaseException) -> None:
+        """Note that this rank leaves what the others are in, and waits for its part.
+
+        It sends nothing from here on: the others would take it for that part.
+        """
+        if self._abandoned is None:
+            reason = said_of(error)
+            self.note(reason)
+            self._abandoned = what, reason
 
     def leave(self, reason: str) -> None:
         """Say that this rank gave up, without waiting for anyone: it may be on its way out."""
         import torch.distributed as dist  # noqa: PLC0415 -- in use already
 
-        if sys.is_finalizing() or not dist.is_initialized() or self._is_broken:
+        if sys.is_finalizing() or not dist.is_initialized() or not self._is_heard:
             return
         self._rounds += 1
         said = Said(Kind.FAILED, reason[:200])
@@ -88,16 +117,20 @@ class Exchange:
             self._last = None
             slot = bytearray(_slot(packed, said.kind, SLOT))
             mine.copy_(torch.frombuffer(slot, dtype=torch.uint8))
-            slots = list(whole.split(SLOT))
-            work = dist.all_gather(slots, mine, group=self._ranks.group, async_op=True)
-            self._left.append((work, mine, slots))
+            work = begin_all_gather(whole, mine, self._ranks.group)
+            self._left.append((work, mine, whole))
         # A process that ends now may take its connections down before that has arrived.
         self._roll.leave(self._rounds, said.about)
 
     def note(self, reason: str) -> None:
         """Leave a reason where the others can read it, and send nothing."""
-        if not self._is_broken:
+        if self._is_heard:
             self._roll.leave(self._rounds, reason[:200])
+
+    @property
+    def _is_heard(self) -> bool:
+        """Whether the others still wait for a word of this rank."""
+        return not self._is_broken and self._abandoned is None
 
     @contextlib.contextmanager
     def waiting(self, what: str) -> Iterator[None]:
@@ -113,13 +146,10 @@ class Exchange:
     def _gather(
         self, payload: bytes, size: int, meanwhile: Callable[[], None] | None = None
     ) -> list[bytes]:
-        import torch.distributed as dist  # noqa: PLC0415 -- in use already
-
         usual = self._usual or self._tensors(SLOT)
         mine, whole = usual if size == SLOT else self._tensors(size)
         mine.copy_(torch.frombuffer(bytearray(payload), dtype=torch.uint8))
-        slots = list(whole.split(size))
-        work = dist.all_gather(slots, mine, group=self._ranks.group, async_op=True)
+        work = begin_all_gather(whole, mine, self._ranks.group)
         try:
             if meanwhile is not None:
                 meanwhile()
@@ -161,6 +191,17 @@ class Exchange:
             "only slow needs a longer timeout= in init_process_group.",
             more="ranks",
         )
+
+
+def _out_of_step(what: str, reason: str) -> WindowError:
+    return WindowError(
+        f"this rank has left {what} alone, and can take part in nothing more with the others.",
+        why=f"{reason.rstrip('.')}. The others still wait for its part, and would take whatever "
+        "it sends now for that.",
+        fix="let what interrupted it end this process: the others are told then, and why. Start "
+        "again from the last checkpoint.",
+        more="ranks",
+    )
 
 
 def _slot(packed: bytes, kind: Kind, size: int) -> bytes:

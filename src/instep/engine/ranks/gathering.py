@@ -2,54 +2,67 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from instep.engine.ranks.headers import agreed
+from instep.engine.ranks.wire import all_gather
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from instep.engine.ranks.headers import Said
+    from instep.engine.ranks.world import Ranks
 
 Described = list[Any]
-"""The shape of a tensor, and the name of its type."""
+"""The shape of a tensor, the name of its type, and the kind of device that it is on."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parcel:
+    """Rows of this rank on their way, and the place for those of all.
+
+    Made before anything is sent, because it allocates. They travel padded to the longest and as
+    bytes, which every transport can do: NCCL has no name for many types, and wants equal sizes.
+    """
+
+    sent: Tensor
+    whole: Tensor
+    like: Tensor
+    longest: int
+
+    @classmethod
+    def of(cls, own: Tensor, longest: int, world: int, device: torch.device) -> Parcel:
+        """Pack the rows of this rank, to be sent from a device."""
+        padded = own.detach().new_zeros((longest, *own.shape[1:]), device=device)
+        padded[: own.shape[0]] = own.detach()
+        sent = padded.reshape(-1).view(torch.uint8)
+        return cls(sent, sent.new_empty(world * sent.numel()), own.detach(), longest)
+
+    def send(self, group: Any) -> None:
+        """Send and receive; every rank comes here, and nothing is allocated."""
+        if self.sent.numel():
+            all_gather(self.whole, self.sent, group)
+
+    def rows(self, sizes: Sequence[int]) -> list[Tensor]:
+        """Return what has come from each rank: so many rows, without what they were padded by."""
+        whole = self.whole.view(self.like.dtype).to(self.like.device)
+        parts = whole.view(len(sizes), self.longest, *self.like.shape[1:]).unbind()
+        return [part[:size] for part, size in zip(parts, sizes, strict=True)]
 
 
 def gather_rows(own: Tensor, group: Any) -> list[Tensor]:
-    """Return the tensors of all ranks, in their order; they differ in their first dimension only.
-
-    Shorter ones travel padded to the longest, which every transport can do.
-    """
-    import torch.distributed as dist  # noqa: PLC0415 -- in use already
-
+    """Return the tensors of all ranks, in their order, which differ in their first dimension."""
     world = group.size()
-    count = torch.tensor([own.shape[0]], device=own.device)
-    counts = [torch.empty_like(count) for _ in range(world)]
-    dist.all_gather(counts, count, group=group)
-    sizes = [int(each) for each in counts]
-    longest = max(sizes)
-    if not longest:
-        return [own] * world
-    return [
-        found[:size] for found, size in zip(gather_padded(own, longest, group), sizes, strict=True)
-    ]
-
-
-def gather_padded(own: Tensor, longest: int, group: Any) -> list[Tensor]:
-    """Gather tensors that are first padded to the same number of rows."""
-    import torch.distributed as dist  # noqa: PLC0415
-
-    padded = own.new_zeros((longest, *own.shape[1:]))
-    padded[: own.shape[0]] = own.detach()
-    # Truth values are no numbers to every transport.
-    is_bool = padded.dtype is torch.bool
-    sent = padded.to(torch.uint8) if is_bool else padded
-    found = [torch.empty_like(sent) for _ in range(group.size())]
-    dist.all_gather(found, sent, group=group)
-    return [each.to(torch.bool) for each in found] if is_bool else found
+    counts = torch.empty(world, dtype=torch.int64, device=own.device)
+    all_gather(counts, counts.new_tensor([own.shape[0]]), group)
+    sizes: list[int] = counts.tolist()
+    parcel = Parcel.of(own, max(sizes), world, own.device)
+    parcel.send(group)
+    return parcel.rows(sizes)
 
 
 Link = tuple[Tensor, Tensor]
@@ -83,42 +96,67 @@ def linked(own: Sequence[Tensor]) -> list[Link]:
 
 def describe(leaves: Sequence[Tensor]) -> list[Described]:
     """Write down what tensors look like."""
-    return [[list(leaf.shape), str(leaf.dtype).removeprefix("torch.")] for leaf in leaves]
+    return [
+        [list(leaf.shape), str(leaf.dtype).removeprefix("torch."), leaf.device.type]
+        for leaf in leaves
+    ]
 
 
-def representations_of_all(
-    own: Sequence[Tensor],
-    heard: Sequence[Said],
-    *,
-    rank: int,
-    group: Any,
-    device: torch.device,
-    summed: bool,
-) -> list[Tensor]:
-    """Put the representations of all ranks together; this rank's own keep their graph.
+class Representations:
+    """The representations of all ranks, put together; this rank's own keep their graph.
 
     A rank without samples has none, and takes part with no rows. The loss is the same on every
     rank, and its gradient is taken with regard to the own rows: the sum over ranks is the whole.
     """
-    described = [said.shapes for said in heard]
-    first = _require_alike(described, summed=summed)
-    whole: list[Tensor] = []
-    for index, (shape, name) in enumerate(first):
-        sizes = [each[index][0][0] if each and not summed else len(each) > 0 for each in described]
-        dtype = getattr(torch, name)
-        mine = own[index] if own else torch.zeros((0, *shape[1:]), dtype=dtype, device=device)
-        if summed:
-            sent = own[index] if own else torch.zeros(shape, dtype=dtype, device=device)
-            parts = gather_padded(sent[None], 1, group)
-            others = [part[0] for at, part in enumerate(parts) if at != rank and sizes[at]]
-            whole.append(sum(others, mine) if own else sum(others[1:], others[0]))
-            continue
-        parts = gather_padded(mine, max(sizes), group)
-        rows = [part[:size] for part, size in zip(parts, sizes, strict=True)]
-        if own:
-            rows[rank] = mine
-        whole.append(torch.cat(rows))
-    return whole
+
+    def __init__(
+        self,
+        own: Sequence[Tensor],
+        heard: Sequence[Said],
+        ranks: Ranks,
+        *,
+        device: torch.device,
+        summed: bool,
+    ) -> None:
+        """Take the memory for all of them; nothing is sent."""
+        described = [said.shapes for said in heard]
+        self._own, self._ranks, self._summed = own, ranks, summed
+        self._sizes: list[list[int]] = []
+        self._parcels: list[Parcel] = []
+        for index, (shape, name, kind) in enumerate(_require_alike(described, summed=summed)):
+            if summed:
+                sizes = [int(bool(each)) for each in described]
+            else:
+                sizes = [each[index][0][0] if each else 0 for each in described]
+            start = device if device.type == kind else torch.device(kind)
+            if own:
+                mine = own[index][None] if summed else own[index]
+                start = mine.device if mine.device.type == kind else start
+            else:
+                rest = shape if summed else shape[1:]
+                mine = torch.zeros((0, *rest), dtype=getattr(torch, name), device=start)
+            # By what all have heard, so that every rank sends from the same kind of device.
+            way = ranks.way_from(start)
+            self._sizes.append(sizes)
+            self._parcels.append(Parcel.of(mine, max(sizes), ranks.world, way))
+
+    def gather(self) -> list[Tensor]:
+        """Send; every rank comes here."""
+        for parcel in self._parcels:
+            parcel.send(self._ranks.group)
+        # What fails from here on keeps nobody waiting.
+        pairs = zip(self._parcels, self._sizes, strict=True)
+        return [self._joined(i, parcel.rows(sizes)) for i, (parcel, sizes) in enumerate(pairs)]
+
+    def _joined(self, index: int, found: list[Tensor]) -> Tensor:
+        if not self._summed:
+            if self._own:
+                found[self._ranks.rank] = self._own[index]
+            return torch.cat(found)
+        others = [part[0] for at, part in enumerate(found) if at != self._ranks.rank and len(part)]
+        if self._own:
+            return sum(others, self._own[index])
+        return sum(others[1:], others[0])
 
 
 def _require_alike(described: Sequence[Sequence[Described]], *, summed: bool) -> list[Described]:
@@ -126,7 +164,7 @@ def _require_alike(described: Sequence[Sequence[Described]], *, summed: bool) ->
     having = [list(each) for each in described if each]
     kept = 0 if summed else 1
     for rank, each in enumerate(described):
-        if each and [[s[kept:], d] for s, d in each] != [[s[kept:], d] for s, d in having[0]]:
+        if each and _kept(each, kept) != _kept(having[0], kept):
             raise agreed(
                 f"rank {rank} has representations of other shapes or types than the first.",
                 why=f"{list(each)} and {having[0]} do not fit together along their samples. The "
@@ -135,7 +173,7 @@ def _require_alike(described: Sequence[Sequence[Described]], *, summed: bool) ->
                 "rank and for every batch.",
                 more="two-pass",
             )
-        if each and not summed and any(not shape for shape, _ in each):
+        if each and not summed and any(not shape for shape, *_ in each):
             raise agreed(
                 "encode returned a tensor without rows, and gather=True.",
                 why="the representations of the ranks are put together along their samples. The "
@@ -144,3 +182,8 @@ def _require_alike(described: Sequence[Sequence[Described]], *, summed: bool) ->
                 more="two-pass",
             )
     return having[0] if having else []
+
+
+def _kept(described: Sequence[Described], first: int) -> list[Any]:
+    """Return what has to be the same on all ranks."""
+    return [[shape[first:], name] for shape, name, _ in described]

@@ -82,6 +82,8 @@ class Said:
     """A number of a few of its weights; 0: it has not looked."""
     alike: str = ""
     """Numbers of what the optimizers were told, the same on all ranks if that is."""
+    replaced: str = ""
+    """The name of a parameter that its model has no longer, and its optimizer has."""
     micro_batches: int = 0
     scale: float = 1.0
     is_gathered: bool = False
@@ -290,6 +292,18 @@ def require_agreement(heard: Sequence[Said], doing: str) -> None:
         )
 
 
+def require_room(heard: Sequence[Said], doing: str) -> None:
+    """Raise if a rank has run out of memory."""
+    short = [said.out_of_memory for said in heard]
+    if any(short):
+        raise agreed(
+            f"{ranks_that(short)} ran out of memory at {doing}.",
+            why="the update of all ranks needs what all have. The window was thrown away.",
+            fix='leave more memory there; stepper.step(..., split=instep.Micro("auto")) retries.',
+            more="ranks",
+        )
+
+
 def require_same_close(heard: Sequence[Said], lane: str) -> None:
     """Raise unless all ranks close the window of the same thing, and have the memory for it."""
     short = [said.out_of_memory for said in heard]
@@ -298,12 +312,7 @@ def require_same_close(heard: Sequence[Said], lane: str) -> None:
             peer = PeerOutOfMemoryError(f"{ranks_that(short)} ran out of memory at the close")
             mark(peer)
             raise peer
-        raise agreed(
-            f"{ranks_that(short)} ran out of memory at the close of {lane!r}.",
-            why="the update of all ranks needs the gradients of all. The window was thrown away.",
-            fix='leave more memory there; stepper.step(..., split=instep.Micro("auto")) retries.',
-            more="ranks",
-        )
+        require_room(heard, f"the close of {lane!r}")
     compared: dict[str, list[float]] = {
         "parameters": [said.print_of for said in heard],
         "loss scales": [said.scale for said in heard],

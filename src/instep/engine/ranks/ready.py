@@ -1,11 +1,19 @@
-"""An update that begins on all ranks or on none, where a window can be replayed."""
+"""What begins on all ranks or on none: an update that can be replayed, messages that need room."""
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from instep.engine.ranks.headers import PeerOutOfMemoryError, is_agreed, mark
+from instep.engine.memory import is_out_of_memory
+from instep.engine.ranks.headers import (
+    Kind,
+    PeerOutOfMemoryError,
+    Said,
+    is_agreed,
+    mark,
+    require_room,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -13,6 +21,29 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from instep.engine.careful import CarefulStep
+
+T = TypeVar("T")
+
+
+def with_room(round_of: Callable[[Said, str], list[Said]], make: Callable[[], T], what: str) -> T:
+    """Take the memory for what follows; every rank hears whether all have it.
+
+    Who has too little would leave the others waiting for what it cannot send.
+    """
+    made: list[T] = []
+    problem = None
+    try:
+        made.append(make())
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        problem = error
+    heard = round_of(Said(Kind.READY, what, out_of_memory=problem is not None), what)
+    if problem is not None:
+        mark(problem)
+        raise problem
+    require_room(heard, what)
+    return made[0]
 
 
 class Ready:

@@ -62,8 +62,10 @@ class Reduction:
     Made before ranks agree, because it allocates: what fails here can still be told to the others.
     """
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    def __init__(self, places: Sequence[Place], guess: Sequence[bool] = ()) -> None:
+        """guess: which gradients there will be, as far as it is known."""
         self._places = places
+        _reserve([p for p, is_held in zip(places, guess, strict=False) if is_held])
         self._missing: RuntimeError | None = None
         self._packed: dict[Key, list[Place]] = {}
         self._buffers: dict[Key, Tensor] = {}
@@ -141,6 +143,21 @@ class Reduction:
             held.append((parameter.grad, view))
         if held:
             foreach_copy_([gradient for gradient, _ in held], [view for _, view in held])
+
+
+def _reserve(places: Sequence[Place]) -> None:
+    """Take the memory of large gradients that have to be made to be sent, and give it back at once.
+
+    Who has too little finds out here, and not where the others are waiting for them.
+    """
+    sizes: dict[Key, int] = {}
+    for place in places:
+        gradient = place.parameter.grad
+        if place.nbytes >= LARGE and (gradient is None or not gradient.is_contiguous()):
+            key = place.parameter.device, place.dtype
+            sizes[key] = sizes.get(key, 0) + place.parameter.numel()
+    for (device, dtype), size in sizes.items():
+        torch.empty(size, dtype=dtype, device=device)
 
 
 def _has_room(place: Place) -> bool:

@@ -14,7 +14,7 @@ from instep.engine.ranks.alike import Alike, require_alike
 from instep.engine.ranks.closing import Closing
 from instep.engine.ranks.drift import Drift
 from instep.engine.ranks.exchange import Exchange
-from instep.engine.ranks.gathering import Gathered, describe, linked, representations_of_all
+from instep.engine.ranks.gathering import Gathered, Representations, describe, linked
 from instep.engine.ranks.headers import (
     Kind,
     Said,
@@ -27,7 +27,8 @@ from instep.engine.ranks.headers import (
     totals,
 )
 from instep.engine.ranks.padding import Padding, require_one_lane
-from instep.engine.ranks.ready import Ready
+from instep.engine.ranks.ready import Ready, with_room
+from instep.engine.ranks.replaced import Places, require_same_places
 from instep.engine.ranks.sharded import Shards
 from instep.engine.ranks.streams import Streams
 from instep.engine.ranks.wrapped import Quiet
@@ -89,6 +90,7 @@ class Together:
         self.alike = Alike()
         self.drift = Drift(None if shards is None else shards.teams())
         self.streams = Streams(ranks.rank, ranks.world)
+        self.places = Places(models, shards)
         self._lanes: list[Lane] = []
         self._closing = Closing(self)
 
@@ -106,6 +108,7 @@ class Together:
     def join(self, lanes: Mapping[str, Lane]) -> None:
         """Let the windows of these optimizers be those of all ranks."""
         self._lanes = list(lanes.values())
+        self.places.learn(self._lanes)
         if self.padding is not None:
             require_one_lane(lanes)
         for lane in lanes.values():
@@ -199,8 +202,15 @@ class Together:
         if self.shards is not None and not self.shards.is_begun:
             self.shards.reserve_whole()
             # Before anything is gathered or, in the first backward, already added up.
-            said = Said(Kind.OPEN, has_more=self.any_has_more, alike=self.alike.of(self._lanes))
-            require_alike(self.round(said, "the opening of a window"), self._lanes)
+            said = Said(
+                Kind.OPEN,
+                has_more=self.any_has_more,
+                alike=self.alike.of(self._lanes),
+                replaced=self.places.missing(self._lanes),
+            )
+            heard = self.round(said, "the opening of a window")
+            require_alike(heard, self._lanes)
+            require_same_places(heard)
             self.shards.gather()
             if self.padding is not None:
                 self.padding.begin()
@@ -277,17 +287,20 @@ class Together:
         self._exchange.leave(reason)
 
     @contextlib.contextmanager
-    def between_rounds(self) -> Iterator[None]:
-        """Surround collectives that are no rounds, as those of a save.
+    def between_rounds(self, what: str) -> Iterator[None]:
+        """Surround collectives that are no rounds, as those of a save; `what` is for errors.
 
         Who leaves them alone (an interrupt, a handler that exits) sends nothing any more: the
         others would take it for a part of what they wait for, and gloo ends their processes then.
         """
         self._is_inside = True
         try:
-            yield
+            with self.ranks.at_home():
+                yield
         except BaseException as error:
             self._is_inside = not is_agreed(error)
+            if self._is_inside:
+                self._exchange.abandon(what, error)
             raise
         self._is_inside = False
 
@@ -331,15 +344,19 @@ class Together:
         # The loss is the same on all ranks, and so is the gradient of what only it uses: one rank
         # has it, the others stop at their own representations.
         links = [] if first == self.ranks.rank else linked(own)
-        with self.waiting(what):
-            leaves = representations_of_all(
+        found = with_room(
+            self.round,
+            lambda: Representations(
                 [stand_in for _, stand_in in links] or own,
                 heard,
-                rank=self.ranks.rank,
-                group=self.ranks.group,
+                self.ranks,
                 device=lane.buffers.members[0].device,
                 summed=summed,
-            )
+            ),
+            what,
+        )
+        with self.waiting(what):
+            leaves = found.gather()
         return Gathered(leaves, [pair for pair in links if pair[0].requires_grad])
 
     def add_counts(self, own: Mapping[str, float]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,6 +12,7 @@ from instep.errors import SetupError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from torch import nn
 
@@ -41,6 +43,8 @@ class Ranks:
     """"replicas" hold all parameters each (DDP), "sharded" ones a part of them (FSDP2)."""
     sync: Sync = "window"
     """When sharded gradients are added up: once per window, or after each backward."""
+    home: torch.device | None = None
+    """The device of this rank's parameters, if that is not the host."""
 
     @property
     def is_alone(self) -> bool:
@@ -48,12 +52,32 @@ class Ranks:
         return self.group is None
 
     def device(self) -> torch.device:
-        """Return where numbers are put to be sent: the host, if the group can send from there."""
-        kinds = [device.type for device in self.group._device_types]  # noqa: SLF001 -- no other way
+        """Return where numbers are put to be sent: the host, if the group can send from there.
+
+        Otherwise where the parameters are: who never called torch.cuda.set_device has the same
+        current device on all ranks, on which NCCL refuses them.
+        """
+        kinds = self._kinds()
         if "cpu" in kinds:
             return torch.device("cpu")
+        for known in (self.home, getattr(self.group, "bound_device_id", None)):
+            if known is not None and known.type in kinds:
+                return torch.device(known)
         index = torch.accelerator.current_device_index()
         return torch.device(kinds[0], index)
+
+    def way_from(self, device: torch.device) -> torch.device:
+        """Return where a tensor of this device is sent from: there, if the group can."""
+        return device if device.type in self._kinds() else self.device()
+
+    def at_home(self) -> AbstractContextManager[None]:
+        """Make it the current device, from which torch sends objects, and so checkpoints."""
+        return (
+            nullcontext() if self.home is None else torch.accelerator.device_index(self.home.index)
+        )
+
+    def _kinds(self) -> list[str]:
+        return [device.type for device in self.group._device_types]  # noqa: SLF001 -- no other way
 
 
 ALONE = Ranks()
@@ -112,7 +136,13 @@ def ranks_of(models: Sequence[nn.Module], group: Any, sync: str) -> Ranks:
             more="ranks",
         )
     kind: Kind = "sharded" if SHARDED in wrappers else "replicas"
-    return Ranks(chosen.rank(), chosen.size(), chosen, kind, sync)  # type: ignore[arg-type]
+    home = _home_of(models)
+    return Ranks(chosen.rank(), chosen.size(), chosen, kind, sync, home)  # type: ignore[arg-type]
+
+
+def _home_of(models: Sequence[nn.Module]) -> torch.device | None:
+    devices = (parameter.device for model in models for parameter in model.parameters())
+    return next((device for device in devices if device.type not in ("cpu", "meta")), None)
 
 
 def group_of(model: Any, wrapper: str) -> Any:
