@@ -331,8 +331,14 @@ class Book:
         alive = (made.weak() for made in self.optimizers.values())
         optimizer = next((one for one in alive if one is not None and self.met(one) == name), None)
         held = [] if optimizer is None else self.of_optimizer(optimizer)
-        grads = (getattr(each.parameter, "grad", None) for each in held)
-        return not any(grad is not None and (grad.is_sparse or grad.any()) for grad in grads)
+        grads = [each.parameter.grad for each in held if each.parameter is not None]
+        filled = [grad for grad in grads if grad is not None]
+        if any(grad.is_sparse for grad in filled):
+            return False
+        found: dict[torch.device, list[torch.Tensor]] = {}
+        for grad in filled:
+            found.setdefault(grad.device, []).append(grad.any())
+        return not any(torch.stack(each).any() for each in found.values())  # one wait for each
 
     def _changed(self) -> None:
         """Drop what was looked up: there is something new."""

@@ -11,6 +11,8 @@ from math import prod
 from operator import mul
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from instep.watching.later import at_hand
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -209,10 +211,6 @@ def _saved(node: Any, name: str) -> Any:
 
 def _number(value: Any) -> float | None:
     """Return a multiplier as a number, if that needs no device."""
-    if value is None:
-        return None
     if isinstance(value, int | float):
         return float(value)
-    if value.numel() != 1 or value.device.type != "cpu" or value.requires_grad:
-        return None
-    return float(value)
+    return None if value is None or value.requires_grad else at_hand(value)
