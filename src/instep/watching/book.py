@@ -12,6 +12,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from instep.watching.entries import Covered, Held, Maker, Touched
+from instep.watching.scope import Scope
 from instep.watching.spelling import spelled
 from instep.watching.wrappers import core_model, core_optimizer
 
@@ -38,8 +39,9 @@ _SECONDS, _SHARE = 2.0, 0.02  # of looking for models, and a share of the time, 
 class Book:
     """Names of everything that events speak of. Objects are held weakly."""
 
-    def __init__(self, skip: tuple[str, ...]) -> None:
+    def __init__(self, skip: tuple[str, ...], scope: Scope | None = None) -> None:
         self.skip = skip
+        self.scope = scope or Scope()
         self.parameters: dict[int, Held] = {}
         self.models: dict[str, Any] = {}
         self.optimizers: dict[int, Maker] = {}
@@ -270,10 +272,13 @@ class Book:
             held = self.parameters.get(id(parameter))
             if held is None:
                 continue
+            alive = [weak() for weak in self.owners(held)]
+            watched = [optimizer for optimizer in alive if self.scope.holds(optimizer)]
+            if alive and not watched:
+                continue
             if held.model is not None:
                 models[held.model] = None
-            alive = [weak() for weak in self.owners(held)]
-            for optimizer in alive:
+            for optimizer in watched:
                 optimizers.setdefault(self.optimizer_name(optimizer), held.weak)
             if not alive:
                 foreign.append(held.label)
@@ -304,7 +309,7 @@ class Book:
                 optimizer = made.weak()
                 held = [] if optimizer is None else self.of_optimizer(optimizer)
                 inside = sum(id(each.parameter) in mine for each in held)
-                if optimizer is not None and inside:
+                if optimizer is not None and inside and self.scope.holds(optimizer):
                     names = whole if inside == len(held) else partly
                     names.append(self.optimizer_name(optimizer))
             found = self._covered[key] = Covered(tuple(whole), tuple(partly))

@@ -336,6 +336,8 @@ class Recorder:
         """Tell of a scheduler that was stepped."""
         place = self.place()
         optimizer = getattr(scheduler, "optimizer", None)
+        if optimizer is not None and not self.book.scope.holds(optimizer):
+            return
         name = None if optimizer is None else self.optimizer(optimizer)
         id_ = self.book.name(scheduler, "scheduler")
         kind = type(scheduler).__name__

@@ -22,6 +22,7 @@ _OLD = ("autocast", "GradScaler")
 def install(seam: Seam) -> None:
     """Watch `torch.amp.GradScaler`, and the names that are deprecated."""
     recorder = seam.recorder
+    holds = recorder.book.scope.holds
 
     def scale(original: Callable[..., Any], self: GradScaler, outputs: Any) -> Any:
         done = original(self, outputs)
@@ -34,6 +35,8 @@ def install(seam: Seam) -> None:
         return done
 
     def unscale(original: Callable[..., Any], self: GradScaler, optimizer: Any) -> Any:
+        if not holds(optimizer):
+            return original(self, optimizer)
         # Told before it is done: to do it twice is an error, and this is where it comes from.
         with seam.safely():
             if seam.scaler is None:
@@ -47,6 +50,8 @@ def install(seam: Seam) -> None:
     def step(
         original: Callable[..., Any], self: GradScaler, optimizer: Any, *a: Any, **k: Any
     ) -> Any:
+        if not holds(optimizer):
+            return original(self, optimizer, *a, **k)
         with seam.safely():
             seam.scaler, seam.stepped = recorder.scaler(self), False
         try:
