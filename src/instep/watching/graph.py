@@ -11,8 +11,6 @@ from math import prod
 from operator import mul
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from instep.watching.later import at_hand
-
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -211,6 +209,11 @@ def _saved(node: Any, name: str) -> Any:
 
 def _number(value: Any) -> float | None:
     """Return a multiplier as a number, if that needs no device."""
+    if value is None:
+        return None
     if isinstance(value, int | float):
         return float(value)
-    return None if value is None or value.requires_grad else at_hand(value)
+    # As `at_hand` says it: this is asked for at every backward.
+    if value.numel() != 1 or value.device.type != "cpu" or value.requires_grad:
+        return None
+    return float(value)

@@ -22,7 +22,6 @@ _OLD = ("autocast", "GradScaler")
 def install(seam: Seam) -> None:
     """Watch `torch.amp.GradScaler`, and the names that are deprecated."""
     recorder = seam.recorder
-    holds = recorder.book.scope.holds
 
     def scale(original: Callable[..., Any], self: GradScaler, outputs: Any) -> Any:
         done = original(self, outputs)
@@ -33,6 +32,27 @@ def install(seam: Seam) -> None:
                 recorder.scaled[id(done)] = (weakref.ref(done), recorder.scaler(self), loss)
                 recorder.sampler.scaled(recorder.scaler(self), self._scale)
         return done
+
+    def update(original: Callable[..., Any], self: GradScaler, *args: Any, **kwargs: Any) -> Any:
+        with seam.safely():
+            recorder.scaler_updated(recorder.scaler(self))
+        return original(self, *args, **kwargs)
+
+    owner = torch.amp.GradScaler
+    for name, around in (
+        ("scale", scale),
+        ("unscale_", _unscaling(seam)),
+        ("step", _stepping(seam)),
+        ("update", update),
+    ):
+        seam.patches.replace(owner, name, around)
+    for name in _OLD:
+        _deprecated(seam, getattr(torch.cuda.amp, name), f"torch.cuda.amp.{name}")
+
+
+def _unscaling(seam: Seam) -> Callable[..., Any]:
+    recorder = seam.recorder
+    holds = recorder.book.scope.holds
 
     def unscale(original: Callable[..., Any], self: GradScaler, optimizer: Any) -> Any:
         if not holds(optimizer):
@@ -46,6 +66,13 @@ def install(seam: Seam) -> None:
             recorder.witnesses.touched((recorder.optimizer(optimizer),))
             recorder.uncleared.edited(1)
         return done
+
+    return unscale
+
+
+def _stepping(seam: Seam) -> Callable[..., Any]:
+    recorder = seam.recorder
+    holds = recorder.book.scope.holds
 
     def step(
         original: Callable[..., Any], self: GradScaler, optimizer: Any, *a: Any, **k: Any
@@ -62,21 +89,7 @@ def install(seam: Seam) -> None:
         _missed(seam, optimizer, "nonfinite")
         return done
 
-    def update(original: Callable[..., Any], self: GradScaler, *args: Any, **kwargs: Any) -> Any:
-        with seam.safely():
-            recorder.scaler_updated(recorder.scaler(self))
-        return original(self, *args, **kwargs)
-
-    owner = torch.amp.GradScaler
-    for name, around in (
-        ("scale", scale),
-        ("unscale_", unscale),
-        ("step", step),
-        ("update", update),
-    ):
-        seam.patches.replace(owner, name, around)
-    for name in _OLD:
-        _deprecated(seam, getattr(torch.cuda.amp, name), f"torch.cuda.amp.{name}")
+    return step
 
 
 def _missed(seam: Seam, optimizer: Any, why: str) -> None:
