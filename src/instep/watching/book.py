@@ -182,7 +182,7 @@ class Book:
         unknown = 0
         for optimizer in optimizers:
             held = [p for group in optimizer.param_groups for p in group["params"]]
-            unknown += self._take_group(optimizer, held, None)
+            unknown += self._take_group(optimizer, held, None) and self.scope.holds(optimizer)
         if unknown:
             self.find_models()
         self._changed()
@@ -270,15 +270,12 @@ class Book:
         foreign: list[str] = []
         for parameter in parameters:
             held = self.parameters.get(id(parameter))
-            if held is None:
-                continue
-            alive = [weak() for weak in self.owners(held)]
-            watched = [optimizer for optimizer in alive if self.scope.holds(optimizer)]
-            if alive and not watched:
+            if held is None or self.is_others(held):
                 continue
             if held.model is not None:
                 models[held.model] = None
-            for optimizer in watched:
+            alive = [weak() for weak in self.owners(held)]
+            for optimizer in filter(self.scope.holds, alive):
                 optimizers.setdefault(self.optimizer_name(optimizer), held.weak)
             if not alive:
                 foreign.append(held.label)
@@ -295,6 +292,11 @@ class Book:
         """Give the optimizers that hold a parameter and are alive, as weak references."""
         weak = (self.optimizers[key].weak for key in held.optimizers)
         return (one for one in weak if one() is not None)
+
+    def is_others(self, held: Held) -> bool:
+        """Say whether a parameter is trained, but by no optimizer that is watched."""
+        alive = [weak() for weak in self.owners(held)]
+        return bool(alive) and not any(map(self.scope.holds, alive))
 
     def covered(
         self, key: tuple[int, ...], parameters: Callable[[], Iterable[Parameter]]
