@@ -53,9 +53,12 @@ class Waits(TorchDispatchMode):
         self.at: Counter[str] = Counter()
         self.sent = 0
         """Numbers that are fetched without waiting."""
+        self.operations = 0
+        """Of torch, views and those on the host included."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        self.operations += 1
         if func in _UNKNOWN:
             return None
         if func in _ANSWERED and any(map(_is_there, args)):

@@ -15,8 +15,8 @@ import torch
 import instep
 from tests.watching.device import Waits, noted
 
-UPDATES = 70
-LOOKS = 3 + 5
+UPDATES = 40
+LOOKS = 3 + 4
 """Of one optimizer, at gradients that were not cleared: the first 3, then at the 4th, 8th, ..."""
 
 HEAD = """
@@ -256,6 +256,12 @@ def test_zeros_are_looked_for_ever_more_seldom(name, answer):
 def test_what_is_not_cleared_is_compared_at_the_first_updates(name):
     waits, where = added(name)
     assert 0 < waits <= 3 * 2 * len(("weight", "bias")), where
+
+
+def test_an_update_that_is_measured_launches_a_few_operations():
+    job = JOBS["accumulation"]
+    more = go(job, watched=True).operations - go(job, watched=False).operations
+    assert 0 < more <= 50 * UPDATES
 
 
 def test_a_wait_is_noted():
