@@ -58,7 +58,8 @@ def test_what_was_there_before_the_watch_is_not_made_up():
     assert "not seen" in str(rows)
 
 
-def test_with_nothing_named_everything_the_watch_knows():
+def test_with_nothing_named_everything_the_watch_is_about():
+    others = parts()
     model, optimizer = parts()
     with instep.watch(model, optimizer, live=False):
         rows = instep.ledger()
@@ -66,6 +67,7 @@ def test_with_nothing_named_everything_the_watch_knows():
         "model.0.weight", "model.0.bias", "model.1.weight", "model.1.bias",
     ]  # fmt: skip
     assert rows[0].optimizers == ("optimizer",)
+    del others
     with pytest.raises(WatchError, match="nothing to list"):
         instep.ledger()
 

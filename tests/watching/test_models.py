@@ -1,44 +1,8 @@
-"""Patches of a batch are recognised; whatever else a model is given is not one."""
+"""Models in the trace: their calls, their modes, and layers that are replaced."""
 
 from __future__ import annotations
 
-import torch
-
-from instep.trace import Place
-from instep.watching.models import Pieces
 from tests.watching.jobs import run
-
-HERE = Place("train.py", 3)
-
-
-def loaders(pieces, *given):
-    return [pieces.loader_of(each, HERE) for each in given]
-
-
-def test_patches_are_known_from_the_second_on():
-    pieces = Pieces()
-    pieces.batch("loader")
-    images = torch.zeros(2, 3, 8), torch.zeros(2, 3, 8)
-    assert loaders(pieces, *images[0].split(4, -1)) == [None, "loader"]
-    pieces.batch("loader")
-    assert loaders(pieces, *images[1].split(4, -1)) == ["loader", "loader"]
-
-
-def test_smaller_batches_are_no_patches():
-    pieces = Pieces()
-    pieces.batch("loader")
-    assert loaders(pieces, *torch.zeros(8, 3).split(2)) == [None] * 4
-
-
-def test_tokens_but_the_last_are_no_patch():
-    pieces = Pieces()
-    for _ in range(3):
-        pieces.batch("loader")
-        assert loaders(pieces, torch.zeros(4, 9)[:, :-1]) == [None]
-
-
-def test_without_a_loader_there_is_no_batch():
-    assert loaders(Pieces(), *torch.zeros(2, 8).split(4, -1)) == [None, None]
 
 
 def test_one_line_that_calls_different_models_in_different_modes():

@@ -38,6 +38,38 @@ def test_a_schedule_explains_small_updates(schedule):
     assert found(job(0.01, schedule)) == []
 
 
+def test_a_run_that_has_come_to_its_end_is_not_told():
+    told = run("""
+model = torch.nn.Linear(4, 1, bias=False)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.49)
+for update in range(60):
+    optimizer.zero_grad()
+    (model.weight - 1).square().sum().backward()
+    optimizer.step()
+""")
+    ratios = [ratio for _, _, ratio in told.series.lines["update_ratio/optimizer"]]
+    assert ratios[0] > 0.1
+    assert sum(ratio < 1e-6 for ratio in ratios) >= 32
+    assert found(told) == []
+
+
+@pytest.mark.parametrize(("slow", "fast"), [(1e-9, 0.1), (1e-9, 1e-9)])
+def test_a_group_that_is_slower_on_purpose(slow, fast):
+    told = run(f"""
+body, head = torch.nn.Linear(16, 16), torch.nn.Linear(16, 4)
+groups = [{{"params": body.parameters(), "lr": {slow}}}, {{"params": head.parameters()}}]
+optimizer = torch.optim.SGD(groups, lr={fast})
+for update in range(40):
+    optimizer.zero_grad()
+    head(body(torch.randn(8, 16))).square().mean().backward()
+    optimizer.step()
+""")
+    assert gauges(told)["update-ratio"].subject == (
+        "body.weight" if slow == fast else "head.weight"
+    )
+    assert found(told) == ([("INS506", 8)] if slow == fast else [])
+
+
 def test_a_rate_that_falls_is_compared_with_the_highest():
     assert usual_ratio([(1e-8, 1e-3)] * 32, 1e-2) == pytest.approx(1e-7)
     assert usual_ratio([(1e-8, None)] * 32, None) is None

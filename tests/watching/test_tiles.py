@@ -4,7 +4,7 @@ import pytest
 
 from tests.watching.jobs import found, run
 
-LOOP = """
+LOOP = """{head}
 from torch.utils.data import DataLoader, TensorDataset
 images = TensorDataset(torch.randn({shape}), torch.randn({shape}))
 model = torch.nn.{model}
@@ -25,10 +25,30 @@ def job(**more):
     usual = {
         "shape": "12, 1, 16, 16", "model": "Conv2d(1, 1, 3, padding=1)", "names": "a, b",
         "pieces": ACROSS, "given": "model(a), b", "reduction": "mean", "share": "", "after": "pass",
+        "head": "",
     }  # fmt: skip
     return run(LOOP.format(**(usual | more)))
 
 
+PATCHES = """
+def unfolded(x):
+    return x.unfold(2, 8, 8).unfold(3, 8, 8)
+def squares(x):
+    return [unfolded(x)[:, :, i, j] for i in (0, 1) for j in (0, 1)]
+def planes(x):
+    return unfolded(x).contiguous().view(2, 1, 4, 8, 8).unbind(2)
+def columns(x):
+    return [each.view(2, 1, 8, 8) for each in F.unfold(x, 8, stride=8).unbind(-1)]
+def batches(x):
+    return unfolded(x).permute(0, 2, 3, 1, 4, 5).reshape(-1, 1, 8, 8).split(2)
+"""
+UNFOLDED = {
+    "squares": "pieces",
+    "planes": "pieces",
+    "columns": "pieces",
+    "batches": "micro-batches",
+}
+"""What makes patches of images, and what they are called."""
 NESTED = "[(i, j) for i in (0, 8) for j in (0, 8)]"
 SLICES = "model(x[:, :, i:i+8, j:j+8]), y[:, :, i:i+8, j:j+8]"
 
@@ -50,6 +70,23 @@ def test_patches_that_are_added_up(size, more):
     assert f"is {size} times that of the mean over {size} pieces" in finding.message
 
 
+def unfolded(kind, **more):
+    return job(head=PATCHES, pieces=f"zip({kind}(x), {kind}(y))", **more)
+
+
+@pytest.mark.parametrize(("kind", "noun"), UNFOLDED.items())
+def test_patches_that_were_unfolded(kind, noun):
+    watched = unfolded(kind)
+    assert [code for code, _ in found(watched)] == ["INS201"]
+    (finding,) = watched.findings
+    assert f"is 4 times that of the mean over 4 {noun}" in finding.message
+
+
+@pytest.mark.parametrize("kind", UNFOLDED)
+def test_patches_that_were_unfolded_and_are_divided(kind):
+    assert found(unfolded(kind, share=" / 4")) == []
+
+
 @pytest.mark.parametrize(
     "more",
     [
@@ -59,6 +96,12 @@ def test_patches_that_are_added_up(size, more):
         # Crops, which need not be all there is.
         {"pieces": "zip((x[..., :8], x[..., 4:12]), (y[..., :8], y[..., 4:12]))"},
         {"pieces": "zip((x[..., :8], x[..., :12]), (y[..., :8], y[..., :12]))"},
+        # Overlapping ones: what is in two of them counts twice on purpose.
+        {
+            "names": "i",
+            "pieces": "range(3)",
+            "given": "model(x.unfold(3, 8, 4)[:, :, :, i]), y.unfold(3, 8, 4)[:, :, :, i]",
+        },
         # What is stacked along the channels is seen by different eyes.
         {
             "shape": "12, 2, 16, 16",

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -44,6 +47,30 @@ def test_those_of_torch_as_well():
     assert STARTED.format("1 process") in record_of(job).unseen
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_by_hand_as_well():
+    with instep.watch() as job:
+        child = os.fork()
+        if not child:
+            os._exit(0)
+        os.waitpid(child, 0)
+    assert job.summary().splitlines()[1] == STARTED.format("1 process")
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ([sys.executable, "-c", "pass"], [STARTED.format("1 process")]),
+        (["true"], []),
+    ],
+)
+def test_a_program_is_told_if_it_may_train(command, said):
+    with instep.watch() as job:
+        subprocess.run(command, check=True)
+    assert job.summary().splitlines()[1:] == said
+    assert job.seam.faults == []
+
+
 def print_nothing(rank):
     del rank
 
@@ -59,10 +86,13 @@ def test_workers_of_a_loader_and_servers_train_nothing():
 
 
 def test_nothing_of_it_is_left():
-    before = multiprocessing.process.BaseProcess.start
+    def parts():
+        return multiprocessing.process.BaseProcess.start, subprocess.Popen.__init__, os.fork
+
+    before = parts()
     with instep.watch():
-        assert multiprocessing.process.BaseProcess.start is not before
-    assert multiprocessing.process.BaseProcess.start is before
+        assert all(now is not was for now, was in zip(parts(), before, strict=True))
+    assert parts() == before
 
 
 BY_HAND = """

@@ -11,7 +11,9 @@ sum and not a mean, a window that is not divided, a loss scale that is still in 
 far too tight.
 
 **When it is fine.** While a schedule warms up, or at its end, updates are small on purpose: they
-are compared with the schedule's highest rate. Toy problems may be happy with large updates.
+are compared with the schedule's highest rate. So they are in a group whose rate is far below that
+of another, which is not looked at, and where a loss has come to its floor: of weights that did move
+it is not said that they do not. Toy problems may be happy with large updates.
 """
 
 from __future__ import annotations

@@ -112,8 +112,10 @@ class Backwards:
         grown = tuple(growing)
         growing.clear()
         recorder = self._recorder
-        self.added = True
         touched = recorder.book.touched(tuple(map(id, grown)), grown)
+        if not touched.optimizers and not touched.foreign:
+            return  # all of it is of optimizers that are not watched
+        self.added = True
         recorder.witnesses.added(touched)
         place = here(recorder.skip, _OURS)
         if recorder.uncleared.follows:

@@ -12,6 +12,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from instep.watching.entries import Covered, Held, Maker, Touched
+from instep.watching.scope import Scope
 from instep.watching.spelling import spelled
 from instep.watching.wrappers import core_model, core_optimizer
 
@@ -38,8 +39,9 @@ _SECONDS, _SHARE = 2.0, 0.02  # of looking for models, and a share of the time, 
 class Book:
     """Names of everything that events speak of. Objects are held weakly."""
 
-    def __init__(self, skip: tuple[str, ...]) -> None:
+    def __init__(self, skip: tuple[str, ...], scope: Scope | None = None) -> None:
         self.skip = skip
+        self.scope = scope or Scope()
         self.parameters: dict[int, Held] = {}
         self.models: dict[str, Any] = {}
         self.optimizers: dict[int, Maker] = {}
@@ -180,7 +182,7 @@ class Book:
         unknown = 0
         for optimizer in optimizers:
             held = [p for group in optimizer.param_groups for p in group["params"]]
-            unknown += self._take_group(optimizer, held, None)
+            unknown += self._take_group(optimizer, held, None) and self.scope.holds(optimizer)
         if unknown:
             self.find_models()
         self._changed()
@@ -268,12 +270,12 @@ class Book:
         foreign: list[str] = []
         for parameter in parameters:
             held = self.parameters.get(id(parameter))
-            if held is None:
+            if held is None or self.is_others(held):
                 continue
             if held.model is not None:
                 models[held.model] = None
             alive = [weak() for weak in self.owners(held)]
-            for optimizer in alive:
+            for optimizer in filter(self.scope.holds, alive):
                 optimizers.setdefault(self.optimizer_name(optimizer), held.weak)
             if not alive:
                 foreign.append(held.label)
@@ -291,6 +293,11 @@ class Book:
         weak = (self.optimizers[key].weak for key in held.optimizers)
         return (one for one in weak if one() is not None)
 
+    def is_others(self, held: Held) -> bool:
+        """Say whether a parameter is trained, but by no optimizer that is watched."""
+        alive = [weak() for weak in self.owners(held)]
+        return bool(alive) and not any(map(self.scope.holds, alive))
+
     def covered(
         self, key: tuple[int, ...], parameters: Callable[[], Iterable[Parameter]]
     ) -> Covered:
@@ -304,7 +311,7 @@ class Book:
                 optimizer = made.weak()
                 held = [] if optimizer is None else self.of_optimizer(optimizer)
                 inside = sum(id(each.parameter) in mine for each in held)
-                if optimizer is not None and inside:
+                if optimizer is not None and inside and self.scope.holds(optimizer):
                     names = whole if inside == len(held) else partly
                     names.append(self.optimizer_name(optimizer))
             found = self._covered[key] = Covered(tuple(whole), tuple(partly))
@@ -331,8 +338,14 @@ class Book:
         alive = (made.weak() for made in self.optimizers.values())
         optimizer = next((one for one in alive if one is not None and self.met(one) == name), None)
         held = [] if optimizer is None else self.of_optimizer(optimizer)
-        grads = (getattr(each.parameter, "grad", None) for each in held)
-        return not any(grad is not None and (grad.is_sparse or grad.any()) for grad in grads)
+        grads = [each.parameter.grad for each in held if each.parameter is not None]
+        filled = [grad for grad in grads if grad is not None]
+        if any(grad.is_sparse for grad in filled):
+            return False
+        found: dict[torch.device, list[torch.Tensor]] = {}
+        for grad in filled:
+            found.setdefault(grad.device, []).append(grad.any())
+        return not any(torch.stack(each).any() for each in found.values())  # one wait for each
 
     def _changed(self) -> None:
         """Drop what was looked up: there is something new."""

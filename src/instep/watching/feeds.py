@@ -30,13 +30,13 @@ class Feeds:
         self.ending: list[tuple[FrameType, str, Place | None]] = []
         """Epochs that are over but for batches that were asked for ahead."""
 
-    def drawn(self, loader: object) -> None:
+    def drawn(self, loader: object, batch: object) -> None:
         """Tell of a batch that a loader gave."""
         recorder = self._recorder
         place = recorder.place()
         id_ = self._name(loader, place)
         self._drawn[id_] += 1
-        recorder.models.batch(id_)
+        recorder.models.batch(id_, batch)
         recorder.add(("drawn", id_, place), lambda: Drawn(id_, place=place))
 
     def ended(self, loader: object, asked: FrameType | None) -> None:

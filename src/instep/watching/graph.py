@@ -213,6 +213,7 @@ def _number(value: Any) -> float | None:
         return None
     if isinstance(value, int | float):
         return float(value)
+    # As `at_hand` says it: this is asked for at every backward.
     if value.numel() != 1 or value.device.type != "cpu" or value.requires_grad:
         return None
     return float(value)

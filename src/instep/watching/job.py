@@ -18,6 +18,7 @@ from instep.watching.quoting import Quoting
 from instep.watching.recorder import Recorder
 from instep.watching.samples import Sampler
 from instep.watching.scalars import Scalars
+from instep.watching.scope import Scope
 from instep.watching.seam import Seam
 from instep.watching.seams import (
     backward,
@@ -58,7 +59,8 @@ class Job:
         self.series = Series()
         self.gauges = Gauges()
         self.stream = Stream()
-        self.book = Book(_skipped())
+        self._things = _watchable(things)
+        self.book = Book(_skipped(), Scope(self._things))
         self.sampler = Sampler(self.book, self.series, self.gauges)
         self.recorder = Recorder(self.book, self.stream, self.series, self.sampler)
         self.judge = Judge(self.stream, self.gauges, self.series)
@@ -74,7 +76,6 @@ class Job:
         self.on_update: Callable[[], None] | None = None
         """Called after every update."""
         self._is_on = self._has_failed = False
-        self._things = _watchable(things)
 
     @property
     def findings(self) -> Findings:
@@ -214,8 +215,8 @@ class Job:
         for thing in things:
             if isinstance(thing, torch.nn.Module):
                 self.book.take_model(thing)
-        known = things or _alive(torch.optim.Optimizer)
-        self.book.take_alive(one for one in known if isinstance(one, torch.optim.Optimizer))
+        # Those that are not named as well: what they train is somebody's.
+        self.book.take_alive(_alive(torch.optim.Optimizer))
         self._hook_models()
 
     def _hook_models(self) -> None:
@@ -228,7 +229,9 @@ class Job:
 def watch(*things: Any, strict: bool = False, live: bool = True, writer: Any = None) -> Job:
     """Watch the training that happens inside a `with` block.
 
-    things: models and optimizers; with none, those that are used are found.
+    things: models and optimizers; with none, those that are used are found. Of those that are
+        named, and of optimizers that hold parameters of named models, everything is watched, and
+        of others nothing.
     strict: raise WatchError at the end of the block if an error or a warning was found in it.
     live: print each finding on standard error as soon as it is certain.
     writer: given losses, norms and rates as they come, by its `add_scalar(tag, value, step)`.

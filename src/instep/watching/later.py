@@ -42,6 +42,17 @@ class Later:
         return [float(self._value)]
 
 
+def at_hand(value: Any) -> float | None:
+    """Return a number, or that of a tensor with one, if it takes no waiting for a device.
+
+    >>> at_hand(2), at_hand(torch.tensor([0.5])), at_hand(torch.ones((), device="meta"))
+    (2.0, 0.5, None)
+    """
+    if isinstance(value, torch.Tensor):
+        return float(value) if value.device.type == "cpu" and value.numel() == 1 else None
+    return None if value is None else float(value)
+
+
 def sliced(tensor: torch.Tensor, most: int) -> torch.Tensor:
     """Return at most about `most` elements, from all over a tensor.
 

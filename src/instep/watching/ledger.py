@@ -183,11 +183,11 @@ def _name(parameter: Tensor, number: int, job: Job | None) -> str:
 
 
 def _known(job: Job | None) -> list[tuple[str, Tensor]]:
-    """Return every parameter that a watch knows, by its full name."""
+    """Return every parameter that a watch is about, by its full name."""
     found: list[tuple[str, Tensor]] = []
     for held in () if job is None else list(job.book.parameters.values()):
         parameter = held.parameter
-        if parameter is not None:
+        if parameter is not None and job is not None and not job.book.is_others(held):
             name = held.name if held.model is None else f"{held.model}.{held.name}"
             found.append((name, parameter))
     return found

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from instep.watching.later import at_hand
 from instep.watching.spelling import spelled
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Losses:
         # To read a number out of a tensor takes long: it is done for windows of several only.
         if first is items:
             return False
-        one, other = _plain(first), _plain(items)
+        one, other = at_hand(first), at_hand(items)
         if one is None or other is None or one == other:
             return False
         if min(one, other) > 0:
@@ -127,12 +128,3 @@ def root_of(tensors: Any) -> Tensor | None:
 def _rounded(parts: tuple[float, ...]) -> tuple[float, tuple[float, ...]]:
     """Return the product of multipliers and themselves, in as many digits as are told."""
     return float(f"{math.prod(parts):.7g}"), tuple(float(f"{part:.7g}") for part in parts)
-
-
-def _plain(items: Any) -> float | None:
-    """Return a number of items, if it is on the host."""
-    if items is None:
-        return None
-    if isinstance(items, torch.Tensor):
-        return float(items) if items.device.type == "cpu" and items.numel() == 1 else None
-    return float(items)

@@ -5,19 +5,16 @@ from __future__ import annotations
 import sys
 import weakref
 from dataclasses import dataclass
-from itertools import combinations
-from math import prod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import Module
 
 from instep.trace import Drawn, Forward, Mode, Rebound, here
 from instep.watching.facts import of_model
+from instep.watching.pieces import Pieces
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from instep.trace import Event, Fact, Place
     from instep.watching.recorder import Recorder
 
@@ -27,10 +24,6 @@ _IN_A_CALL = 2
 _CALLED = _IN_A_CALL + 2
 _CALL = Module._wrapped_call_impl.__code__  # noqa: SLF001  # what a model's `__call__` is
 _MOST_LINES = 1024
-_MOST_TILES, _LOOKS = 64, 32
-_Shape: TypeAlias = "tuple[int, ...]"
-_IMAGE = 4
-"""Dimensions of a batch of images, at least: samples, channels and two of space."""
 
 
 @dataclass(slots=True)
@@ -128,9 +121,9 @@ class Models:
 
     # Pieces of a batch
 
-    def batch(self, loader: str) -> None:
+    def batch(self, loader: str, batch: Any) -> None:
         """Take note of a new batch."""
-        self._pieces.batch(loader)
+        self._pieces.batch(loader, batch)
 
     def _cut(self, given: Any, place: Place | None) -> None:
         loader = self._pieces.loader_of(given, place)
@@ -143,90 +136,3 @@ class Models:
         tiled: dict[str, Fact] = {"tiled": True} if loader in self._pieces.tiled else {}
         self._recorder.fact(id_, "loader", place, type="patches", patches=True, **tiled)
         self._recorder.add(("piece", id_, place), lambda: Drawn(id_, of=loader, place=place))
-
-
-class Pieces:
-    """Recognises the patches of a batch: views that leave out a part of every sample.
-
-    A call is known as one of a patch when the same line was given two different parts of one
-    batch. Parts along the first dimension are smaller batches: to train on them may well be meant,
-    so it is only noted that there are some.
-    """
-
-    def __init__(self) -> None:
-        self._loader: str | None = None
-        self.has_batch = False
-        """Some loader has given one."""
-        self.cut: str | None = None
-        """A loader whose batches were just seen cut along their first dimension."""
-        self._looks = 0  # at batches, for patches that are all of them
-        self.tiled: set[str] = set()
-        """Loaders whose images were seen cut into patches that are together the whole image."""
-        # By what was cut and where: the shapes of its parts, by where they begin.
-        self._parts: dict[tuple[int, Place | None], tuple[Any, dict[int, _Shape]]] = {}
-        self._cutting: set[Place | None] = set()
-
-    def batch(self, loader: str) -> None:
-        """Forget the parts of the batch before."""
-        self._loader = loader
-        self.has_batch = True
-        self._parts.clear()
-
-    def loader_of(self, given: Any, place: Place | None) -> str | None:
-        """Return the loader whose batch this is a patch of; None if it is none."""
-        if self._loader is None or not isinstance(given, torch.Tensor):
-            return None
-        whole = given._base  # noqa: SLF001  # there is no public name for what a view is of
-        if whole is None or given.dim() != whole.dim() or given.shape == whole.shape:
-            return None
-        key = (id(whole), place)
-        known = self._parts.get(key)
-        if known is None or known[0]() is not whole:
-            known = self._parts[key] = (weakref.ref(whole), {})
-        known[1][int(given.storage_offset())] = given.shape
-        if not _is_patch(given, whole):
-            is_cut = len(known[1]) > 1 and given.shape[1:] == whole.shape[1:]
-            self.cut = self._loader if is_cut else None
-            return None
-        if len(known[1]) > 1:
-            self._looks += len(known[1]) == 2  # once for each batch
-            self._cutting.add(place)
-            if (
-                self._looks < _LOOKS
-                and self._loader not in self.tiled
-                and _are_tiles(known[1], whole)
-            ):
-                self.tiled.add(self._loader)
-        return self._loader if place in self._cutting else None
-
-
-def _is_patch(given: Tensor, whole: Tensor) -> bool:
-    return (
-        given.dim() == whole.dim() > 1
-        and given.shape[0] == whole.shape[0]
-        and given.shape != whole.shape
-    )
-
-
-def _are_tiles(parts: dict[int, _Shape], whole: Tensor) -> bool:
-    """Say whether parts that begin at these places are together a whole image, and none twice.
-
-    They are to be cut out of space: not out of channels, nor out of a sequence.
-    """
-    if whole.dim() < _IMAGE or len(parts) > _MOST_TILES:
-        return False
-    if any(shape[:2] != whole.shape[:2] for shape in parts.values()):
-        return False
-    if sum(map(prod, parts.values())) != whole.numel() or not whole.is_contiguous():
-        return False
-    boxes = []
-    for offset, shape in parts.items():
-        starts, left = [], offset - int(whole.storage_offset())
-        for stride in whole.stride():
-            start, left = divmod(left, stride)
-            starts.append(start)
-        boxes.append([(at, at + size) for at, size in zip(starts, shape, strict=True)])
-    return not any(
-        all(a < d and c < b for (a, b), (c, d) in zip(one, other, strict=True))
-        for one, other in combinations(boxes, 2)
-    )

@@ -26,9 +26,9 @@ _SLICE = 65_536
 _RATIOS = 32
 """Measured updates over which the ratio is taken: single ones mean nothing."""
 _VANISHING = 1e-6
-"""A ratio that is told only where no schedule explains it."""
+"""A ratio that is told only where no schedule explains it, and if it was never larger."""
 _LOW = 0.01
-"""Of a schedule's highest rate: below that its updates say nothing."""
+"""Of the highest rate, that of a schedule or of another group: below that updates say nothing."""
 
 
 class _Weight(NamedTuple):
@@ -57,15 +57,17 @@ class Ratios:
         self._latest: dict[str, deque[tuple[float, float | None]]] = {}
         self._first: dict[str, tuple[Any, Tensor]] = {}  # the measured weight, and its first size
         self._highest: dict[str, float] = {}  # learning rate so far
+        self._moved: set[str] = set()  # optimizers whose weights did move, by the rate they have
 
     def forget(self, name: str) -> None:
         """Drop what is known of an optimizer that has died."""
         for table in (self._weights, self._latest, self._first, self._highest):
             table.pop(name, None)
+        self._moved.discard(name)
 
     def before_step(self, optimizer: Optimizer, name: str, filled: list[Any]) -> None:
-        """Copy a part of the largest weight that has a gradient."""
-        largest = max(filled, key=torch.Tensor.numel)
+        """Copy a part of the largest weight that has a gradient, and is to move as others do."""
+        largest = max(_leading(optimizer, filled), key=torch.Tensor.numel)
         before = sliced(largest, _SLICE).clone()
         self._weights[name] = _Weight(weakref.ref(largest), before, _rate(optimizer, largest))
 
@@ -100,10 +102,13 @@ class Ratios:
         latest.append((ratio, change.rate))
         if change.rate is not None:
             self._highest[name] = max(change.rate, self._highest.get(name, 0.0))
+        if ratio >= _VANISHING:
+            self._moved.add(name)
         if len(latest) < _RATIOS:
             return
         usual = usual_ratio(list(latest), self._highest.get(name))
-        if usual is None:
+        # Where weights did move, it is the gradient that has vanished: the run has come to an end.
+        if usual is None or (usual < _VANISHING and name in self._moved):
             self._gauges.hide("update-ratio", name)
         else:
             self._gauges.show(
@@ -147,10 +152,24 @@ def usual_ratio(latest: list[tuple[float, float | None]], highest: float | None)
     return median(ratio * highest / rate for ratio, rate in working)
 
 
+def _leading(optimizer: Optimizer, filled: list[Any]) -> list[Any]:
+    """Return those of an optimizer's parameters whose rate is not far below that of another."""
+    groups = optimizer.param_groups
+    if len(groups) == 1:
+        return filled
+    rates = [_number(group.get("lr")) or 0.0 for group in groups]
+    slow = [group for group, rate in zip(groups, rates, strict=True) if rate < _LOW * max(rates)]
+    left = {id(parameter) for group in slow for parameter in group["params"]}
+    return [parameter for parameter in filled if id(parameter) not in left] or filled
+
+
 def _rate(optimizer: Optimizer, weight: Tensor) -> float | None:
     """Return the learning rate of a weight, if that needs no device."""
     for group in optimizer.param_groups:
         if any(parameter is weight for parameter in group["params"]):
-            rate = group.get("lr")
-            return float(rate) if isinstance(rate, int | float) else None
+            return _number(group.get("lr"))
     return None
+
+
+def _number(rate: Any) -> float | None:
+    return float(rate) if isinstance(rate, int | float) else None

@@ -257,7 +257,9 @@ class Recorder:
 
     # Updates
 
-    def clipped(self, parameters: Sequence[Parameter], by: Any, limit: float, norm: Any) -> None:
+    def clipped(
+        self, parameters: Sequence[Parameter], by: Any, limit: float | None, norm: Any
+    ) -> None:
         """Tell of gradients that were clipped."""
         place = self.place()
         held = self.book.holders(parameters)
@@ -265,7 +267,7 @@ class Recorder:
         if self.uncleared.follows:
             self.uncleared.edited(1 if by == "norm" else 2)  # by value: from below and from above
         self.sampler.clipped(norm)
-        most = self.few("limit", place, float(limit))
+        most = self.few("limit", place, limit)
         self.add(("clip", held, place, by, most), lambda: Clip(held, by, most, place=place))
 
     def unscaled(self, optimizer: Optimizer, scaler: str) -> None:
@@ -334,6 +336,8 @@ class Recorder:
         """Tell of a scheduler that was stepped."""
         place = self.place()
         optimizer = getattr(scheduler, "optimizer", None)
+        if optimizer is not None and not self.book.scope.holds(optimizer):
+            return
         name = None if optimizer is None else self.optimizer(optimizer)
         id_ = self.book.name(scheduler, "scheduler")
         kind = type(scheduler).__name__

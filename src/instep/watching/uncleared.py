@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from instep.watching.later import sliced
+from instep.watching.later import at_hand, sliced
 from instep.watching.unreached import listed
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Uncleared:
         if followed is None:
             return
         # A rate of 0 keeps a group out of an update: then its gradients may well wait.
-        moves = all(group.get("lr") != 0 for group in optimizer.param_groups)
+        moves = all(at_hand(group.get("lr")) != 0 for group in optimizer.param_groups)
         followed.looks += 1
         left = []
         for kept in followed.kept:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from instep.watching.entries import Touched
 
 _LOOKS = 3
+"""On a device: times that zeros are looked for at the beginning, and that are believed later on."""
 _SLICE = 64
 
 
@@ -32,7 +33,7 @@ class Gradient(NamedTuple):
 
 
 class _Witness:
-    __slots__ = ("fresh", "holds", "key", "looks", "used", "version", "weak", "weight")
+    __slots__ = ("asked", "fresh", "holds", "key", "looks", "used", "version", "weak", "weight")
 
     def __init__(self, weak: Any) -> None:
         self.weak = weak
@@ -41,7 +42,8 @@ class _Witness:
         self.key, self.version = 0, 0  # of the gradient as it was seen; a key of 0: there was none
         self.fresh = False  # it waits for its step: until then the weight must stay as it is
         self.weight = -1
-        self.looks: tuple[bool, ...] = ()  # on a device: whether zeros were found
+        self.asked = 0  # on a device: how often it was to be looked for zeros
+        self.looks: tuple[bool, ...] = ()  # the latest times: whether there were any
 
     def see(self) -> None:
         """Take note of which gradient there is, and how often it was changed."""
@@ -62,18 +64,18 @@ class _Witness:
         """Say whether there are zeros where no clear was told: `grad.data.zero_()` is not counted.
 
         One gradient may be zero by itself: then the `others` are asked. This waits for the device,
-        so there it is done a few times only, and then believed.
+        so there it is done a few times at first, then ever more seldom, and believed in between.
         """
         parameter = self.weak()
         grad = None if parameter is None else parameter.grad
         if grad is None or grad.is_sparse or type(grad) is not torch.Tensor:
             return False
-        if len(self.looks) == _LOOKS:
-            return all(self.looks)
-        blank = not (sliced(grad, _SLICE).any() or grad.any()) and others()
-        if grad.device.type != "cpu":
-            self.looks += (blank,)
-        return blank
+        if grad.device.type == "cpu":
+            return _is_zero(grad) and others()
+        self.asked += 1
+        if self.asked <= _LOOKS or self.asked & (self.asked - 1) == 0:
+            self.looks = (*self.looks, _is_zero(grad) and others())[-_LOOKS:]
+        return all(self.looks)
 
     def change(self) -> Iterator[str]:
         """Give what is not as it was seen, and see it as it is now."""
@@ -95,6 +97,10 @@ class _Witness:
             yield "zeros"
         else:
             yield "edited"
+
+
+def _is_zero(grad: torch.Tensor) -> bool:
+    return not (bool(sliced(grad, _SLICE).any()) or bool(grad.any()))  # each one is read once
 
 
 class Witnesses:
@@ -137,8 +143,6 @@ class Witnesses:
             if witness is None or (not witness.holds and witness.weak is not weak):
                 # Where nothing is held yet, one that the losses do reach is the better witness.
                 witness = self._all[name] = _Witness(weak)
-            elif not witness.holds:
-                witness.looks = ()
             witness.used = False
             parameter = witness.weak()
             grad = None

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.utils import clip_grad
 
+from instep.watching.later import at_hand
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -48,7 +50,7 @@ def _around(seam: Seam, by: str, limit: str) -> Callable[..., Any]:
         norm = original(parameters, *args, **kwargs)
         with seam.safely():
             most: Any = args[0] if args else kwargs.get(limit)
-            seam.recorder.clipped(kept, by, float(most), norm)
+            seam.recorder.clipped(kept, by, at_hand(most), norm)
         return norm
 
     return clip

@@ -45,7 +45,7 @@ def install(seam: Seam) -> None:
             raise
         if source is not None:
             with seam.safely():
-                seam.recorder.feeds.drawn(source)
+                seam.recorder.feeds.drawn(source, batch)
         return batch
 
     seam.patches.replace(DataLoader, "__iter__", begin)

@@ -122,10 +122,10 @@ def install(seam: Seam) -> None:
 
 def _clearing(seam: Seam, steps: _Steps, original: Callable[..., Any]) -> Callable[..., Any]:
     recorder, patches, running = seam.recorder, seam.patches, steps.running
-    clearing = recorder.clearing
+    clearing, holds = recorder.clearing, recorder.book.scope.holds
 
     def zero(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        if not patches.is_on or is_compiling() or compiler() is not None:
+        if not patches.is_on or is_compiling() or compiler() is not None or not holds(self):
             return original(self, *args, **kwargs)
         try:  # as `seam.safely` does it, in less time: this is done at every update
             if running:
@@ -147,10 +147,11 @@ def _clearing(seam: Seam, steps: _Steps, original: Callable[..., Any]) -> Callab
 def _hook_steps(seam: Seam, steps: _Steps) -> None:
     recorder, patches = seam.recorder, seam.patches
     sampler, since = recorder.sampler, recorder.since
+    holds = recorder.book.scope.holds
 
     @uncompiled
     def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if not patches.is_on or is_compiling() or compiler() is not None:
+        if not patches.is_on or is_compiling() or compiler() is not None or not holds(optimizer):
             return
         try:
             closure = args[1] if len(args) > 1 else kwargs.get("closure")
@@ -168,8 +169,8 @@ def _hook_steps(seam: Seam, steps: _Steps) -> None:
 
     @uncompiled
     def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        del optimizer, args, kwargs
-        if not patches.is_on or is_compiling() or compiler() is not None:
+        del args, kwargs
+        if not patches.is_on or is_compiling() or compiler() is not None or not holds(optimizer):
             return
         try:
             steps.end(sys._getframe(1))  # noqa: SLF001

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import shlex
+import subprocess
 import sys
 from multiprocessing import process
 from pathlib import Path
@@ -10,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import FrameType
 
     from instep.watching.seam import Seam
@@ -19,27 +23,60 @@ _TORCH = str(Path(torch.__file__).parent)
 _MANAGERS = str(Path(process.__file__).with_name("managers.py"))
 _OWN = (f"{_TORCH}/utils/data/", f"{_TORCH}/_inductor/", _MANAGERS)
 """Who starts processes that train nothing: loaders, compilers, servers of shared objects."""
+_MULTIPROCESSING = (str(Path(multiprocessing.__file__).parent) + "/",)
+"""Who forks for a process that was counted when it was started."""
+_PROGRAMS = ("python", "torchrun", "accelerate", "deepspeed")
+"""Beginnings of the names of programs that may train; most others are asked for a few words."""
 
 
 def install(seam: Seam) -> None:
-    """Count the processes of `multiprocessing`, which `torch.multiprocessing` starts as well."""
+    """Count the processes of `multiprocessing` and torch, those that are forked, and Python's."""
     recorder = seam.recorder
 
     def start(original: Callable[..., Any], self: process.BaseProcess) -> Any:
         done = original(self)
         with seam.safely():
-            if not _is_a_helper():
-                recorder.processes += 1
+            recorder.processes += not _comes_from(_OWN)
         return done
 
+    def fork(original: Callable[[], int]) -> int:
+        child = original()
+        if child:
+            with seam.safely():
+                recorder.processes += not _comes_from(_MULTIPROCESSING)
+        return child
+
+    def run(original: Callable[..., Any], self: Any, args: Any, *more: Any, **options: Any) -> None:
+        original(self, args, *more, **options)
+        with seam.safely():
+            recorder.processes += may_train(args) and not _comes_from(_OWN)
+
     seam.patches.replace(process.BaseProcess, "start", start)
+    seam.patches.replace(subprocess.Popen, "__init__", run)
+    if hasattr(os, "fork"):
+        seam.patches.replace(os, "fork", fork)
 
 
-def _is_a_helper() -> bool:
-    """Say whether torch or Python starts a process for a purpose of its own."""
+def may_train(command: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> bool:
+    """Say whether a command runs a program that may train.
+
+    >>> may_train(["/usr/bin/python3", "train.py"]), may_train("A=0 torchrun train.py")
+    (True, True)
+    >>> may_train(["git", "rev-parse", "HEAD"]), may_train("nvidia-smi -L | wc -l")
+    (False, False)
+    """
+    if isinstance(command, str):
+        words: Sequence[Any] = shlex.split(command, posix=False)
+    else:
+        words = [command] if isinstance(command, os.PathLike | bytes) else command
+    return any(Path(os.fsdecode(word)).name.startswith(_PROGRAMS) for word in words)
+
+
+def _comes_from(files: tuple[str, ...]) -> bool:
+    """Say whether code of these files has asked for a process, for a purpose of its own."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # `inspect` would read files
     while frame is not None:
-        if frame.f_code.co_filename.startswith(_OWN):
+        if frame.f_code.co_filename.startswith(files):
             return True
         frame = frame.f_back
     return False

@@ -33,7 +33,30 @@ def install(seam: Seam) -> None:
                 recorder.sampler.scaled(recorder.scaler(self), self._scale)
         return done
 
+    def update(original: Callable[..., Any], self: GradScaler, *args: Any, **kwargs: Any) -> Any:
+        with seam.safely():
+            recorder.scaler_updated(recorder.scaler(self))
+        return original(self, *args, **kwargs)
+
+    owner = torch.amp.GradScaler
+    for name, around in (
+        ("scale", scale),
+        ("unscale_", _unscaling(seam)),
+        ("step", _stepping(seam)),
+        ("update", update),
+    ):
+        seam.patches.replace(owner, name, around)
+    for name in _OLD:
+        _deprecated(seam, getattr(torch.cuda.amp, name), f"torch.cuda.amp.{name}")
+
+
+def _unscaling(seam: Seam) -> Callable[..., Any]:
+    recorder = seam.recorder
+    holds = recorder.book.scope.holds
+
     def unscale(original: Callable[..., Any], self: GradScaler, optimizer: Any) -> Any:
+        if not holds(optimizer):
+            return original(self, optimizer)
         # Told before it is done: to do it twice is an error, and this is where it comes from.
         with seam.safely():
             if seam.scaler is None:
@@ -44,9 +67,18 @@ def install(seam: Seam) -> None:
             recorder.uncleared.edited(1)
         return done
 
+    return unscale
+
+
+def _stepping(seam: Seam) -> Callable[..., Any]:
+    recorder = seam.recorder
+    holds = recorder.book.scope.holds
+
     def step(
         original: Callable[..., Any], self: GradScaler, optimizer: Any, *a: Any, **k: Any
     ) -> Any:
+        if not holds(optimizer):
+            return original(self, optimizer, *a, **k)
         with seam.safely():
             seam.scaler, seam.stepped = recorder.scaler(self), False
         try:
@@ -57,21 +89,7 @@ def install(seam: Seam) -> None:
         _missed(seam, optimizer, "nonfinite")
         return done
 
-    def update(original: Callable[..., Any], self: GradScaler, *args: Any, **kwargs: Any) -> Any:
-        with seam.safely():
-            recorder.scaler_updated(recorder.scaler(self))
-        return original(self, *args, **kwargs)
-
-    owner = torch.amp.GradScaler
-    for name, around in (
-        ("scale", scale),
-        ("unscale_", unscale),
-        ("step", step),
-        ("update", update),
-    ):
-        seam.patches.replace(owner, name, around)
-    for name in _OLD:
-        _deprecated(seam, getattr(torch.cuda.amp, name), f"torch.cuda.amp.{name}")
+    return step
 
 
 def _missed(seam: Seam, optimizer: Any, why: str) -> None:
