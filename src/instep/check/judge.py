@@ -116,8 +116,9 @@ def _milder_in_tests(finding: Finding) -> Finding:
     """Return what is found in a test as a note: it does odd things on purpose, and trains nothing
     that anybody uses.
     """
-    names = (finding.place.function or "").split(".")
-    if any(_TEST.match(name) for name in names) and finding.severity > Severity.INFO:
+    places = (finding.place, *(related.place for related in finding.related))
+    names = {name for place in places for name in (place.function or "").split(".")}
+    if finding.severity > Severity.INFO and any(map(_TEST.match, names)):
         return replace(finding, severity=Severity.INFO)
     return finding
 
