@@ -390,3 +390,22 @@ def test_what_makes_one_update_may_be_cleared_by_who_calls_it_again(after, sever
     flow += f"            self.optimizer.step()\n            {after}\n"
     findings = judge(unit_of(HEAD + flow)).findings
     assert {f.severity.word for f in findings if f.code == "INS101"} == {severity}
+
+
+LAST = (
+    MADE
+    + """
+for epoch in range(train + 1):
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        if epoch < train:
+            loss.backward()
+        {steps}
+"""
+)
+
+
+def test_the_last_epoch_only_looks():
+    assert "INS104" not in codes(LAST.format(steps="optimizer.step()"))
+    assert "INS104" in codes(LAST.format(steps="optimizer.step(); print(x); optimizer.step()"))

@@ -79,7 +79,7 @@ def _findings(view: View) -> Iterator[Finding | None]:
                 if window.index > 0 and _is_forgotten(view, windows):
                     yield _report_forgotten(optimizer, step)
             elif window.index > first.index and _is_mixed_in(windows, step):
-                if _is_gated(view, windows, window):
+                if _is_gated(windows, window):
                     continue
                 yield _report(optimizer, windows[window.index - 1], window, step)
 
@@ -94,14 +94,14 @@ def _is_mixed_in(windows: tuple[WindowRecord, ...], step: Step) -> bool:
     return len(at) == 1 or any(filled for _, filled in between)
 
 
-def _is_gated(view: View, windows: tuple[WindowRecord, ...], window: WindowRecord) -> bool:
-    """Say whether a running job left out a backward that this step usually follows.
+def _is_gated(windows: tuple[WindowRecord, ...], window: WindowRecord) -> bool:
+    """Say whether a backward was left out that this step usually follows.
 
     A gate on the loss (`if loss > limit: loss.backward()`) does that. Gradients that were cleared
     then move nothing, or only what momentum moves, and that may well be meant; gradients that were
     not are used a second time, which is not.
     """
-    if view.facts.get("job", {}).get("source") != "watch" or not any(map(clears, window.events)):
+    if not any(map(clears, window.events)):
         return False
     place = window.steps[-1].place
     return any(
