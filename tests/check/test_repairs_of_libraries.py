@@ -393,19 +393,23 @@ def test_what_makes_one_update_may_be_cleared_by_who_calls_it_again(after, sever
 
 
 LAST = (
-    MADE
+    HEAD
     + """
-for epoch in range(train + 1):
-    for x, y in loader:
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x), y)
-        if epoch < train:
-            loss.backward()
-        {steps}
+def run(data, train={train}, test=100):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(train + test):
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            if epoch < train + test - 1:
+                loss.backward()
+            {steps}
+run(data, 1, 1)
 """
 )
 
 
 def test_the_last_epoch_only_looks():
-    assert "INS104" not in codes(LAST.format(steps="optimizer.step()"))
-    assert "INS104" in codes(LAST.format(steps="optimizer.step(); print(x); optimizer.step()"))
+    twice = "optimizer.step(); print(x); optimizer.step()"
+    assert "INS104" not in codes(LAST.format(train=9, steps="optimizer.step()"))
+    assert "INS104" in codes(LAST.format(train=9, steps=twice))
