@@ -241,20 +241,6 @@ def test_a_clear_that_an_option_switches_off():
     assert "INS101" in codes(loop.format("accum_grad", "print(x)"))
 
 
-@pytest.mark.parametrize(
-    ("name", "severity"),
-    [("test_accumulation", "info"), ("accumulate", "error"), ("latest_losses", "error")],
-)
-def test_what_is_found_in_a_test_is_a_note(name, severity):
-    loop = "    for x, y in loader:\n        F.mse_loss(model(x), y).backward()\n"
-    text = MADE + f"def {name}(loader):\n{loop}        optimizer.step()\n{name}(data)\n"
-    assert {f.severity.word for f in judge(unit_of(text)).findings} == {severity}
-    helped = loop.replace("F.mse_loss(model(x), y).backward()", "go(x, y)")
-    text = MADE + "def go(x, y):\n    F.mse_loss(model(x), y).backward()\n"
-    text += f"def {name}(loader):\n{helped}        optimizer.step()\n{name}(data)\n"
-    assert {f.severity.word for f in judge(unit_of(text)).findings} == {severity}
-
-
 NET = """
 class Net(torch.nn.Module):
     def __init__(self, size):

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
 from instep.check.rewriting import apply, changes, rewritten
+from instep.check.tests import is_in_test
 from instep.rules.finding import Fix
 from instep.rules.registry import rule
 from instep.rules.source import Source
@@ -189,7 +190,7 @@ def _prove(
 
 def _candidates(finding: Finding, source: Source) -> Iterator[Fix]:
     mend = getattr(rule(finding.code), "mend", None)
-    if mend is not None:
+    if mend is not None and not is_in_test(finding):
         yield from mend(finding, source)
 
 

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from instep.check.execute.entries import Path, Runner
 from instep.check.execute.program import Module, Project
+from instep.check.tests import milder_in_tests
 from instep.check.words import wanted
-from instep.rules.finding import Severity
 from instep.rules.verdict import judge_all
 from instep.rules.view import View
-from instep.trace.pattern import pattern
 from instep.trace.plain import dataclass, field, replace
 
 if TYPE_CHECKING:
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["Judgement", "Project", "Unjudged", "judge", "wanted"]
 
 
-_TEST = pattern(r"test_|Test[A-Z]|[A-Z]\w*Tests?$|\w+TestCase$")
-"""Functions and classes of tests, as unittest and pytest find them and people call them."""
 _OF_EVERY_PATH = frozenset({"INS104"})
 """Rules whose mistake is no mistake on the path that a guard takes once in a while."""
 
@@ -79,7 +76,7 @@ def judge(
     again: set[tuple[str, Place]] = set()
     views = tuple(View(path.trace) for path in run.paths)
     for path, view in zip(run.paths, views, strict=True):
-        for finding in map(_milder_in_tests, judge_all(view, codes)):
+        for finding in map(milder_in_tests, judge_all(view, codes)):
             if path.forced and finding.code in _OF_EVERY_PATH:
                 continue
             key = (finding.code, finding.place)
@@ -110,17 +107,6 @@ def judge(
         followed=frozenset(project.asked),
         views=views,
     )
-
-
-def _milder_in_tests(finding: Finding) -> Finding:
-    """Return what is found in a test as a note: it does odd things on purpose, and trains nothing
-    that anybody uses.
-    """
-    places = (finding.place, *(related.place for related in finding.related))
-    names = {name for place in places for name in (place.function or "").split(".")}
-    if finding.severity > Severity.INFO and any(map(_TEST.match, names)):
-        return replace(finding, severity=Severity.INFO)
-    return finding
 
 
 def _optimizers(path: Path) -> int:
