@@ -109,7 +109,7 @@ def summary(repositories: list[Repository], verdicts: list[Verdict]) -> str:
     scaling = _short(v for v in verdicts if v.code.startswith("INS3") and v.severity == "error")
     once = [by_cause(found[-1]) for found in (errors, warnings)]
     return (
-        f"Every error and warning in {len(repositories):,} public repositories, but for copies, "
+        f"Every error and warning in {len(repositories):,} public repositories and packages, but for copies, "
         "was read by hand ([docs/evaluation.md](docs/evaluation.md)\nlists them all). On the last "
         f"{size} of them that are enough to tell, which it had never met, it was right in\n"
         f"{_bounded(precision(errors[-1]), 'errors')} "
@@ -117,9 +117,9 @@ def summary(repositories: list[Repository], verdicts: list[Verdict]) -> str:
         "confidence;\ncounted once per repository and rule, in "
         f"{once[0].right} of {once[0].total} and {once[1].right} of {once[1].total}. On the two "
         f"sets before, in {_before(errors)} errors\nand in {_before(warnings)} warnings. "
-        f"{_few(small, few)}The last three sets were read\nmore strictly than those before: a line "
-        "has to run by what is in its repository, or it does not count. Most of "
-        "what was wrong has been repaired since, and those files cannot measure that any more: "
+        f"{_few(small, few)}The thirteenth to the\nfifteenth set were read more strictly: "
+        "a line had to run by what is in its repository, or it did not count. Most of "
+        "what was wrong has been\nrepaired since, and those files cannot measure that any more: "
         f"expect about\none kind of error in {_wrong(errors, few, 'error')}, and one kind of "
         f"warning in {_wrong(warnings, few, 'warning')}, to be mistaken. What it says about "
         "clipping and loss scaling was\n"

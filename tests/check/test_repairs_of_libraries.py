@@ -399,3 +399,30 @@ def test_the_last_epoch_only_looks():
     twice = "optimizer.step(); print(x); optimizer.step()"
     assert "INS104" not in codes(LAST.format(train=9, steps="optimizer.step()"))
     assert "INS104" in codes(LAST.format(train=9, steps=twice))
+
+
+WRAPPED = """
+from library import make
+class Decoder(torch.nn.Module):
+    pass
+class Parallel(Decoder):
+    def __init__(self, decoder):
+        super().__init__()
+        self.whole = torch.nn.parallel.DataParallel(decoder)
+    def forward(self, x):
+        return self.whole.module.forward(x)
+def main(args):
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    if args.several:
+        model = Parallel({given})
+    for x, y in loader:
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+"""
+
+
+def test_a_wrapper_has_the_parameters_of_what_it_is_given():
+    assert "INS503" not in codes(HEAD + WRAPPED.format(given="model"))
+    assert "INS503" in codes(HEAD + WRAPPED.format(given="torch.nn.Linear(2, 2)"))

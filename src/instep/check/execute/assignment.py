@@ -90,7 +90,7 @@ def _replaced(
 ) -> None:
     """Take note of a model that takes the place of another one."""
     both = isinstance(old, Net) and isinstance(new, Net) and old is not new
-    if both and new.written and not (new.lineage() & old.lineage()):
+    if both and new.written and not ((new.lineage() | new.given) & old.lineage()):
         m.note("rebound", node, scope, name=name, was=old, now=new)
 
 

@@ -63,6 +63,7 @@ def blank(cls: Class, inputs: Iterable[Value] = ()) -> Thing:
         modeless = not net.batchnorm and all(part.modeless for part in given)
         net.modeless = modeless and layers.is_modeless(cls)
         net.settled = layers.is_settled(cls)
+        net.given = frozenset(given)
         return net
     if any(last(name) in OPTIMIZER_CLASS for name in outside):
         held = constructors.held_by(list(inputs))

@@ -73,6 +73,7 @@ class Net(Thing):
         self.sync: bool | None = True
         self.training: bool | None = None
         self.trainable: bool | None = None  # it has parameters of its own
+        self.given: frozenset[Net] = frozenset()  # models that its constructor was given
         self.evaluated = False  # somebody puts it into eval mode
         self.modeless = False  # it does the same in train and in eval mode
         self.settled = False  # what has a mode in it came in eval mode, and still is in it
