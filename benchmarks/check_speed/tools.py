@@ -99,7 +99,7 @@ def _compiled() -> list[Tool]:
 
 def run(tool: Tool, *arguments: str) -> Cost:
     """One run in a process of its own, with the output thrown away."""
-    with tempfile.TemporaryFile() as complaints:
+    with tempfile.TemporaryFile() as complaints, tempfile.TemporaryDirectory() as nowhere:
         started = time.perf_counter()
         process = subprocess.Popen(
             [*tool.command, *arguments],
@@ -107,8 +107,9 @@ def run(tool: Tool, *arguments: str) -> Cost:
             stdout=subprocess.DEVNULL,
             stderr=complaints,
             env={**_surroundings(), **tool.environment},
-            # Not the root of this repository: its settings and modules are nobody's business.
-            cwd=tempfile.gettempdir(),
+            # Not the root of this repository: its settings and modules are nobody's business. Nor
+            # where others leave things: `python -m` looks through all of them at the first import.
+            cwd=nowhere,
         )
         _, status, used = os.wait4(process.pid, 0)
         wall = time.perf_counter() - started

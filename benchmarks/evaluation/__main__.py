@@ -109,8 +109,9 @@ def summary(repositories: list[Repository], verdicts: list[Verdict]) -> str:
     scaling = _short(v for v in verdicts if v.code.startswith("INS3") and v.severity == "error")
     once = [by_cause(found[-1]) for found in (errors, warnings)]
     return (
-        f"Every error and warning in {len(repositories):,} public repositories and packages, but for copies, "
-        "was read by hand ([docs/evaluation.md](docs/evaluation.md)\nlists them all). On the last "
+        f"Every error and warning in {len(repositories):,} public repositories and packages, but "
+        "for copies, was read by hand\n([docs/evaluation.md](docs/evaluation.md) lists them all). "
+        "On the last "
         f"{size} of them that are enough to tell, which it had never met, it was right in\n"
         f"{_bounded(precision(errors[-1]), 'errors')} "
         f"and {_bounded(precision(warnings[-1]), 'warnings')}, where the bounds hold with 95 % "
