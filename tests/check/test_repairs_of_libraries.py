@@ -303,8 +303,19 @@ for x, y in loader:
 )
 
 
+LASTING = """
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+    kept['all'] += loss
+"""
+
+
 def test_an_element_lasts_no_longer_than_what_it_is_in():
     assert "INS601" not in codes(RATES.format(made="kept = {'all': 0}"))
+    assert "INS601" in codes(MADE + "kept = {'all': 0}\n" + LASTING)
 
 
 TASKS = """

@@ -13,6 +13,9 @@ model: a model that was never trained in train mode is not reported, nor is one 
 layers alone are in eval mode, nor one that a function uses which puts another model into train
 mode: it names those that it trains. A model without dropout and BatchNorm does not notice the mode,
 nor does one that took such layers over from a model in eval mode and was never in train mode.
+
+It is a note where no layer that notices the mode is seen in the model: one that a function is given
+may have some.
 """
 
 from __future__ import annotations

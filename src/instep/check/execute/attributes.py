@@ -16,7 +16,7 @@ from instep.check.execute.things import (
     Param,
     Scaler,
     Scheduler,
-)  # fmt: skip
+)
 from instep.check.execute.values import ListValue, Method, Ref, Thing, Unknown, unify
 
 if TYPE_CHECKING:
