@@ -154,3 +154,72 @@ def test_representations_that_do_not_fit_are_refused_everywhere(two):
     with pytest.raises(RankError) as caught:
         two.run(unlike)
     assert all("rank 1 has representations" in text for text in caught.value.errors)
+
+
+def alone(rank, world, kind, counts):
+    """The loss by itself, or with what it counts: of all ranks, or (wrongly) of this one."""
+    plain = [mlp(0), mlp(1), Head()]
+    image, text = [spread(model, kind) for model in plain[:2]]
+    wrapped = [image, text, plain[2]]
+    parameters = [p for model in wrapped for p in model.parameters()]
+    stepper = instep.Stepper(wrapped, torch.optim.SGD(parameters, lr=0.1))
+
+    def loss_of(found, batch):
+        loss = info_nce(found, plain[2])
+        return loss if counts == "rows" else (loss, len(batch[0]))
+
+    try:
+        update = stepper.step(
+            dealt(SIZES)[rank][0],
+            loss_of,
+            encode={"image": lambda b: image(b[0]), "text": lambda b: text(b[0].flip(1))},
+            split=2,
+            gather=True,
+        )
+    except instep.InstepError as error:
+        return str(error)
+    return [values(model) for model in plain], told([update])
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_loss_alone_counts_the_rows_of_all_ranks(three, kind):
+    image, text, head = expected = mlp(0), mlp(1), Head()
+    x = torch.cat([x for mine in dealt(SIZES) for x, _ in mine])
+    info_nce({"image": image(x), "text": text(x.flip(1))}, head).backward()
+    torch.optim.SGD([p for model in expected for p in model.parameters()], lr=0.1).step()
+    for numbers, updates in three.run(alone, kind, "rows"):
+        for mine, whole, start in zip(numbers, expected, (mlp(0), mlp(1), Head()), strict=True):
+            assert error(mine, whole, start) < EXACT
+        assert updates[0][2] == 13
+
+
+def test_a_loss_of_all_ranks_that_counts_its_own_samples_is_an_error(three):
+    for said in three.run(alone, "ddp", "own"):
+        assert "rank 1 counted other items than the first rank, with gather=True" in said
+
+
+def complex_spread(rank, world):
+    plain = mlp()
+    model = spread(plain, "ddp")
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    stepper.step(
+        dealt(SIZES)[rank][0], of_complex, encode=lambda b: as_complex(model(b[0])), gather=True
+    )
+    return values(plain)
+
+
+def as_complex(out):
+    return torch.complex(out, out.square())
+
+
+def of_complex(found, _):
+    return (found @ found.conj().t()).abs().mean()
+
+
+def test_complex_representations(three):
+    expected = mlp()
+    x = torch.cat([x for mine in dealt(SIZES) for x, _ in mine])
+    of_complex(as_complex(expected(x)), None).backward()
+    torch.optim.SGD(expected.parameters(), lr=0.1).step()
+    for numbers in three.run(complex_spread):
+        assert error(numbers, expected, mlp()) < EXACT

@@ -193,7 +193,8 @@ class Form:
             if together is not None and self.is_gathered:
                 found, gathered = self._of_all(found, together, lane)
             result = self.loss_fn(self._given(found), batch)
-            loss, items = read_result(result, 1 if passes.items is None else passes.items)
+            counted = passes.items if gathered is None else gathered.items
+            loss, items = read_result(result, 1 if counted is None else counted)
             if gathered is not None:
                 loss = rebuild(loss, lambda v: gathered.through(v) if _has_graph(v) else v)
             _backward_at_once(window, lane, loss, items, None if self.is_gathered else together)

@@ -75,6 +75,9 @@ class Gathered(NamedTuple):
     leaves: list[Tensor]
     links: list[Link]
     """Empty on the rank whose backward goes all the way through the loss."""
+    items: int | None = None
+    """The samples of all ranks, if there is a row for each: the loss is the same one on every rank,
+    and so must be what it counts."""
 
     def through(self, loss: Tensor) -> Tensor:
         """Return the same loss, whose backward reaches nothing but this rank's representations."""
@@ -84,9 +87,16 @@ class Gathered(NamedTuple):
             loss, [stand_in for _, stand_in in self.links], retain_graph=True, allow_unused=True
         )
         pairs = zip(self.links, found, strict=True)
-        products = [leaf * (0.0 if g is None else g) for (leaf, _), g in pairs]
+        products = [_product(leaf, g) for (leaf, _), g in pairs]
         attached = torch.stack([product.sum().to(loss.dtype) for product in products]).sum()
         return loss.detach() + (attached - attached.detach())
+
+
+def _product(leaf: Tensor, gradient: Tensor | None) -> Tensor:
+    """Return what has this gradient with regard to a leaf, element by element."""
+    if gradient is None:
+        return leaf.real * 0.0 if leaf.is_complex() else leaf * 0.0
+    return (leaf * gradient.conj()).real if leaf.is_complex() else leaf * gradient
 
 
 def linked(own: Sequence[Tensor]) -> list[Link]:

@@ -337,7 +337,25 @@ def require_same_close(heard: Sequence[Said], lane: str) -> None:
             fix="pass gather=True on every rank, or on none.",
             more="ranks",
         )
+    _require_one_loss(heard)
     require_one_factor(heard, totals(heard))
+
+
+def _require_one_loss(heard: Sequence[Said]) -> None:
+    """Raise if a loss over the samples of all ranks counts others on one rank than on another."""
+    counts = [{name: share.items for name, share in said.terms.items()} for said in heard]
+    known = [found for found in counts if found]
+    other = [bool(found) and found != known[0] for found in counts]
+    if any(other) and any(said.is_gathered for said in heard):
+        raise agreed(
+            f"{ranks_that(other)} counted other items than the first rank, with gather=True.",
+            why=f"the loss is over the samples of all ranks, and is the same one on each: it "
+            f"counts {next(found for found, flag in zip(counts, other, strict=True) if flag)} "
+            f"there and {known[0]} on the first. The window was thrown away.",
+            fix="return (loss, n) with what is counted over all ranks, or the loss alone: then it "
+            "is one item per row of the representations.",
+            more="ranks",
+        )
 
 
 def ranks_that(flags: Sequence[bool]) -> str:

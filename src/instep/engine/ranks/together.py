@@ -357,7 +357,8 @@ class Together:
         )
         with self.waiting(what):
             leaves = found.gather()
-        return Gathered(leaves, [pair for pair in links if pair[0].requires_grad])
+        rows = leaves[0].shape[0] if leaves and not summed else None
+        return Gathered(leaves, [pair for pair in links if pair[0].requires_grad], rows)
 
     def add_counts(self, own: Mapping[str, float]) -> dict[str, float]:
         """Return the counts of all ranks; every rank comes here, also one that has none."""
