@@ -75,3 +75,20 @@ def test_a_rate_that_falls_is_compared_with_the_highest():
     assert usual_ratio([(1e-8, None)] * 32, None) is None
     assert usual_ratio([(0.0, 0.0)] * 32, 1e-2) is None
     assert usual_ratio([(0.3, None)] * 32, None) == 0.3
+
+
+def test_lbfgs_has_moved_all_it_can_in_its_first_step():
+    source = """
+x = torch.randn(64, 4)
+y = x @ torch.randn(4, 1)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.LBFGS(model.parameters())
+def closure():
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    return loss
+for update in range(50):
+    optimizer.step(closure)
+"""
+    assert found(run(source)) == []

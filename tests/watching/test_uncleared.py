@@ -147,3 +147,21 @@ def test_with_a_scaler():
     # What is left was unscaled: it is added to gradients that are not.
     assert ("INS101", 8) in found(run(SCALED.format(after="pass")))
     assert found(run(SCALED.format(after="head.zero_grad()"))) == []
+
+
+PARTS = """
+model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
+first = torch.optim.Adam(model[0].parameters())
+second = torch.optim.Adam(model[1].parameters())
+for update in range(20):
+    first.zero_grad()
+    {clear}
+    torch.nn.functional.mse_loss(model(torch.randn(4, 3)), torch.randn(4, 1)).backward()
+    first.step()
+    second.step()
+"""
+
+
+@pytest.mark.parametrize(("clear", "expected"), [("pass", ["INS101"]), ("second.zero_grad()", [])])
+def test_one_of_two_optimizers_of_one_model_is_never_cleared(clear, expected):
+    assert [code for code, _ in found(run(PARTS.format(clear=clear)))] == expected

@@ -57,6 +57,29 @@ def test_a_fork_by_hand_as_well():
     assert job.summary().splitlines()[1] == STARTED.format("1 process")
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_nothing_is_said_in_a_fork(capfd):
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with instep.watch():
+        child = os.fork()
+        if not child:
+            for _ in range(9):
+                model(torch.ones(3, 2)).mean().backward()
+                optimizer.step()
+            os._exit(0)
+        os.waitpid(child, 0)
+    assert "INS101" not in capfd.readouterr().err
+
+
+def test_a_wrong_call_is_told_as_it_would_be():
+    with pytest.raises(TypeError) as before:
+        subprocess.Popen()
+    with instep.watch(), pytest.raises(TypeError) as during:
+        subprocess.Popen()
+    assert str(during.value) == str(before.value)
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [

@@ -85,10 +85,12 @@ def _may_be_cleared(view: View, window: WindowRecord) -> bool:
     """Say whether a clear of something else may have cleared these gradients after all."""
     mine = names(view.facts.get(window.optimizer, {}).get("models"))
     sources = {model for backward in window.kept for model in backward.models or ()}
+    # A running job tells of every optimizer whose parameters a clear has cleared.
+    is_exact = view.facts.get("job", {}).get("source") == "watch"
     for zero in _clears_of_others(view, window):
         if not zero.optimizers or zero.target in sources:
             return True  # of a model that may hold the same parameters, or does for this loss
-        for other in zero.optimizers:
+        for other in () if is_exact else zero.optimizers:
             theirs = names(view.facts.get(other, {}).get("models"))
             if not _steps(view, other):
                 return True  # perhaps the same optimizer by another name

@@ -67,6 +67,8 @@ class Ratios:
 
     def before_step(self, optimizer: Optimizer, name: str, filled: list[Any]) -> None:
         """Copy a part of the largest weight that has a gradient, and is to move as others do."""
+        if isinstance(optimizer, torch.optim.LBFGS):
+            self._moved.add(name)  # as far as there was something to gain, all in the first step
         largest = max(_leading(optimizer, filled), key=torch.Tensor.numel)
         before = sliced(largest, _SLICE).clone()
         self._weights[name] = _Weight(weakref.ref(largest), before, _rate(optimizer, largest))

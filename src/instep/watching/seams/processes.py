@@ -44,12 +44,15 @@ def install(seam: Seam) -> None:
         if child:
             with seam.safely():
                 recorder.processes += not _comes_from(_MULTIPROCESSING)
+        else:
+            seam.patches.is_on = False  # nobody would hear of what is seen there
         return child
 
-    def run(original: Callable[..., Any], self: Any, args: Any, *more: Any, **options: Any) -> None:
-        original(self, args, *more, **options)
+    def run(original: Callable[..., Any], self: Any, *given: Any, **options: Any) -> None:
+        original(self, *given, **options)
         with seam.safely():
-            recorder.processes += may_train(args) and not _comes_from(_OWN)
+            command = given[0] if given else options["args"]
+            recorder.processes += may_train(command) and not _comes_from(_OWN)
 
     seam.patches.replace(process.BaseProcess, "start", start)
     seam.patches.replace(subprocess.Popen, "__init__", run)
