@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
+from instep.check.in_tests import is_in_test
 from instep.check.rewriting import apply, changes, rewritten
-from instep.check.tests import is_in_test
 from instep.rules.finding import Fix
 from instep.rules.registry import rule
 from instep.rules.source import Source

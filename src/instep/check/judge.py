@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from instep.check.execute.entries import Path, Runner
 from instep.check.execute.program import Module, Project
-from instep.check.tests import milder_in_tests
+from instep.check.in_tests import milder_in_tests
 from instep.check.words import wanted
 from instep.rules.verdict import judge_all
 from instep.rules.view import View

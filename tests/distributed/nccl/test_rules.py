@@ -8,6 +8,7 @@ import torch
 from tests.distributed.nccl import rules
 from tests.distributed.nccl.rules import RuleError, require, require_equal, require_parts
 
+CHANNELS_LAST = torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last)
 REFUSED = {
     "no tensors": ([], ""),
     "int16": ([torch.zeros(2, dtype=torch.int16)], "SUM"),
@@ -37,19 +38,27 @@ def test_complex_numbers_are_gathered_by_nobody():
 
 
 @pytest.mark.parametrize(
-    ("tensor", "operation"),
+    ("taken", "refused"),
     [
-        (torch.zeros(2), "SUM"),
-        (torch.zeros(()), "AVG"),
-        (torch.zeros(0), "SUM"),
-        (torch.zeros(2, dtype=torch.bool), "MAX"),
-        (torch.zeros(2, dtype=torch.complex64), "SUM"),
-        (torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last), "SUM"),
-        (torch.zeros(4, 4)[1:3], "SUM"),
+        ((torch.zeros(2), "SUM"), (torch.zeros(2), "BAND")),
+        ((torch.zeros(()), "AVG"), (torch.zeros((), dtype=torch.bool), "AVG")),
+        ((torch.zeros(0), "SUM"), (torch.zeros(0, dtype=torch.int16), "SUM")),
+        ((torch.zeros(2).bool(), "MAX"), (torch.zeros(2).bool(), "AVG")),
+        ((torch.zeros(2).cfloat(), "SUM"), (torch.zeros(2).cfloat(), "MAX")),
+        ((CHANNELS_LAST, "SUM"), (CHANNELS_LAST.permute(0, 3, 1, 2), "SUM")),
+        ((torch.zeros(4, 4)[1:3], "SUM"), (torch.zeros(4, 4)[:, 1:3], "SUM")),
     ],
 )
-def test_what_nccl_takes(tensor, operation):
-    require("allreduce", [tensor], operation)
+def test_what_nccl_takes_and_what_is_next_to_it(taken, refused):
+    found = []
+    for tensor, operation in (taken, refused):
+        try:
+            require("allreduce", [tensor], operation)
+        except RuleError:
+            found.append("refused")
+        else:
+            found.append("taken")
+    assert found == ["taken", "refused"]
 
 
 def test_operations_have_one_name():

@@ -172,13 +172,19 @@ def _may_drop(call: ast.Call) -> bool:
     )
 
 
-def _is_modeless_class(scope: Scope | None, name: str) -> bool:
+def _is_modeless_class(scope: Scope, name: str) -> bool:
+    found = class_named(scope, name)
+    return found is not None and is_modeless(found)
+
+
+def class_named(scope: Scope | None, name: str) -> Class | None:
+    """Return the class of the project that a name stands for, if it is one."""
     while scope is not None:
         found = scope.names.get(name)
         if found is not None:
-            return isinstance(found, Class) and is_modeless(found)
+            return found if isinstance(found, Class) else None
         scope = scope.outer
-    return False
+    return None
 
 
 def is_settled(cls: Class) -> bool:

@@ -10,13 +10,13 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from instep.check.execute.definitions import Class
+from instep.check.execute.layers import class_named
 from instep.check.execute.levels import goes_down
 from instep.check.execute.trees import walk
 from instep.trace.pattern import pattern
 
 if TYPE_CHECKING:
-    from instep.check.execute.program import Scope
+    from instep.check.execute.definitions import Class
     from instep.check.execute.things import Net
 
 _NOTICES = pattern(
@@ -54,15 +54,7 @@ def _says(cls: Class) -> bool:
 def _is_made_of_such(cls: Class) -> bool:
     for part in walk(cls.code):
         name = part.func.id if isinstance(part, ast.Call) and type(part.func) is ast.Name else ""
-        found = _found(cls.scope, name) if name[:1].isupper() else None
-        if isinstance(found, Class) and _of_class(found):
+        found = class_named(cls.scope, name) if name[:1].isupper() else None
+        if found is not None and _of_class(found):
             return True
     return False
-
-
-def _found(scope: Scope | None, name: str) -> object:
-    while scope is not None:
-        if name in scope.names:
-            return scope.names[name]
-        scope = scope.outer
-    return None
