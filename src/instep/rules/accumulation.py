@@ -72,7 +72,7 @@ def _used(view: View) -> dict[str, set[int]]:
             for window in windows
             if window.closed_by == "step"
             for backward in window.kept
-            if backward.optimizers is None or len(backward.optimizers) > 1
+            if len(backward.optimizers or ()) > 1
         }
         for optimizer, windows in view.windows.items()
     }

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from instep.check.execute import tensors
 from instep.check.execute.definitions import Function, Instance
-from instep.check.execute.roles import ACTS, BENIGN, CLEARS, COUPLED, NUMBERS, WRAPS, last
+from instep.check.execute.roles import ACTS, BENIGN, CLEARS, COUPLED, WRAPS, last
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Optimizer, Scaler
 from instep.check.execute.values import MODELESS, Method, Unknown, unify
@@ -32,8 +32,6 @@ def unknown_call(m: Machine, name: str, call: Call, inputs: list[Value] | None =
     optimizers = watch(m, short, call, inputs)
     if len(optimizers) == 1 and short in WRAPS:
         return optimizers[0]  # whatever was put around it, it acts on the same parameters
-    if short in NUMBERS:
-        return call.unknown(m)
     made = tensors.derive(m, call.node, inputs, call.scope)
     if isinstance(made, Unknown) and (
         # A class of a package that is not known may have no layer that notices the mode.
