@@ -136,6 +136,29 @@ def test_a_syntax_error_is_in_its_cell():
     assert (diagnostic.kind, diagnostic.place.cell, diagnostic.place.line) == ("syntax-error", 2, 2)
 
 
+@pytest.mark.parametrize(
+    "cell", ["    x = 1\n    y = 2", "\n  # why\n\n  x = 1", "    %who\n    x = 1"]
+)
+def test_a_cell_that_is_indented_as_a_whole_is_read_as_ipython_does(cell):
+    whole = dumped(notebook(code("a = 1"), code(cell), code("b = 2")))
+    unit = only(whole)
+    line, column = next(
+        (at, text.index("x = 1"))
+        for at, text in enumerate(cell.split("\n"), start=1)
+        if "x = 1" in text
+    )
+    assert where(unit, "x = 1") == Place("a.ipynb", line, column=column, cell=2)
+    assert where(unit, "b = 2") == Place("a.ipynb", 1, column=0, cell=3)
+    assert unit.write_back(unit.text) == whole
+    changed = unit.write_back(unit.text.replace("x = 1", "x = 3"))
+    assert changed == whole.replace("x = 1", "x = 3")
+
+
+def test_a_cell_that_goes_further_in_below_a_comment_is_broken():
+    diagnostic = notebook_units(dumped(notebook(code("# why\n    x = 1"))), "a.ipynb")
+    assert (diagnostic.kind, diagnostic.place.line) == ("syntax-error", 2)
+
+
 def test_wanted_is_asked_about_the_code_too():
     whole = dumped(notebook(code("x = 1", outputs=["backward"])))
     asked = []

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from instep.check.units import Wanted
 
 _BOUNDARY = "#\x1f\x1f cell "
-_SPLIT = re.compile(rf"^{_BOUNDARY}(\d+)\n", re.MULTILINE)
+# IPython takes the indentation of a cell's first line from all of its lines. Here it stays, so that
+# no column moves, below a line that asks for it.
+_INDENTED = "if 1:  "
+_SPLIT = re.compile(rf"^(?:{_INDENTED})?{_BOUNDARY}(\d+)\n", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -120,10 +123,26 @@ def _join(cells: tuple[Cell, ...]) -> tuple[str, tuple[Spot, ...]]:
     spots = []
     for number, cell in enumerate(cells, start=1):
         hidden = neutralise(cell.source)
-        parts.append(f"{_BOUNDARY}{number}\n{hidden}\n")
+        asked = _INDENTED if _is_indented(hidden) else ""
+        parts.append(f"{asked}{_BOUNDARY}{number}\n{hidden}\n")
         spots.append(Spot(1, cell=number))
         spots.extend(Spot(line + 1, cell=number) for line in range(hidden.count("\n") + 1))
     return "".join(parts), tuple(spots)
+
+
+def _is_indented(cell: str) -> bool:
+    r"""Say whether all code of a cell is further in, which Python refuses and IPython accepts.
+
+    >>> _is_indented("\n    # one\n    x = 1"), _is_indented("# one\n    x = 1")
+    (True, False)
+    """
+    lines = [line for line in cell.split("\n") if line.strip()]
+    code = next((line for line in lines if not line.lstrip().startswith("#")), "")
+    return code[:1].isspace() and _indent(code) == _indent(lines[0])
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
 
 
 def _code_cells(notebook: dict[str, Any]) -> list[Cell]:

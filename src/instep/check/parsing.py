@@ -46,7 +46,7 @@ _PYTHON_2 = r"""^\s*print\s+(?![=.,\[(]|in\b|is\b|and\b|or\b|if\b)\S   # print x
       | \bexcept\s+[\w.()\s,]+,\s*\w+\s*:                        # except E, e:
       | ^\s*raise\s+[\w.]+\s*,
       | \b(?:0[xX][\da-fA-F]+|\d+)[lL]\b                         # 10L
-      | (?<![\w.])0[0-7]+\b                                      # 0755
+      | (?<![\w.:/-])0[0-7]+\b(?![:/-])                          # 0755, in no date or time
       | <>
       | `[^`]+`
       | \b[uU][rR]["']
