@@ -437,3 +437,21 @@ def main(args):
 def test_a_wrapper_has_the_parameters_of_what_it_is_given():
     assert "INS503" not in codes(HEAD + WRAPPED.format(given="model"))
     assert "INS503" in codes(HEAD + WRAPPED.format(given="torch.nn.Linear(2, 2)"))
+
+
+LAYERS = """
+def fit(lens, net, loader):
+    optimizer = torch.optim.SGD(lens.parameters(), lr=0.1)
+    for x, y in loader:
+        optimizer.zero_grad()
+        {name} = net(x)
+        for at, h in enumerate({name}):
+            F.mse_loss(lens(at, h), y).backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("name", ["states", "hidden", "activations", "feature_maps"])
+def test_what_the_layers_of_a_net_give_are_no_parts_of_a_batch(name):
+    assert "INS201" not in codes(HEAD + LAYERS.format(name=name))
+    assert "INS201" in codes(HEAD + LAYERS.format(name="parts"))

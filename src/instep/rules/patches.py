@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Loops over parts of the loss and not of the batch: their sum is what is meant.
 _TERMS = pattern(
     r"head|task|loss|criterion|scale|level|layer|branch|stage|objective|term|domain|output"
-    r"|reward|log_?prob|saved|traj|episode|agent|return",
+    r"|reward|log_?prob|saved|traj|episode|agent|return|states|hidden|activation|feature_?map",
     re.IGNORECASE,
 )
 _ACCUMULATION = pattern(
