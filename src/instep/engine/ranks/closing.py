@@ -139,6 +139,7 @@ class Closing:
             for index, row in enumerate(zip(*found, strict=True))
             if any(g is not None and g.is_sparse for g in row)
         ]
+        lost = self._together.lost()
         said = Said(
             Kind.CLOSE,
             lane.name,
@@ -147,7 +148,8 @@ class Closing:
             weights=self._together.weights_at_close(lane),
             glance=self._together.drift.glance(lane),
             alike=self._together.alike.of([lane]),
-            replaced=self._together.places.missing([lane]),
+            lost=lost.number,
+            replaced=lost.words,
             streams=self._together.streams.news(),
             micro_batches=lane.micro_batches,
             scale=scale,

@@ -82,8 +82,10 @@ class Said:
     """A number of a few of its weights; 0: it has not looked."""
     alike: str = ""
     """Numbers of what the optimizers were told, the same on all ranks if that is."""
+    lost: str = ""
+    """A number of what its model has no longer, and its optimizers have; empty for nothing."""
     replaced: str = ""
-    """The name of a parameter that its model has no longer, and its optimizer has."""
+    """The same in words: what happened to the first of them."""
     micro_batches: int = 0
     scale: float = 1.0
     is_gathered: bool = False

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from instep.engine.careful import CarefulStep
     from instep.engine.lane import Lane
+    from instep.engine.ranks.replaced import Lost
     from instep.engine.ranks.world import Ranks
     from instep.engine.update import Update
     from instep.splits.plan import Piece
@@ -191,6 +192,13 @@ class Together:
         self.is_in_step = True
         return heard
 
+    def lost(self) -> Lost:
+        """Return what this rank says of parameters that its models have no longer.
+
+        Of all optimizers each time: whichever closes first, it is told before anything is added up.
+        """
+        return self.places.lost(self._lanes)
+
     def begin_window(self) -> None:
         """Keep models from talking by themselves; of sharded ones, gather the parameters.
 
@@ -202,11 +210,13 @@ class Together:
         if self.shards is not None and not self.shards.is_begun:
             self.shards.reserve_whole()
             # Before anything is gathered or, in the first backward, already added up.
+            lost = self.lost()
             said = Said(
                 Kind.OPEN,
                 has_more=self.any_has_more,
                 alike=self.alike.of(self._lanes),
-                replaced=self.places.missing(self._lanes),
+                lost=lost.number,
+                replaced=lost.words,
             )
             heard = self.round(said, "the opening of a window")
             require_alike(heard, self._lanes)
@@ -235,9 +245,12 @@ class Together:
         padding = self.padding
         assert padding is not None  # noqa: S101 -- asked for only then
         padding.next_batch()
-        said = Said(Kind.BATCH, has_more=own, can_pad=own or padding.can_run)
+        can_pad, (lost, words) = own or padding.can_run, self.lost()
+        said = Said(Kind.BATCH, has_more=own, can_pad=can_pad, lost=lost, replaced=words)
         what = "a micro-batch"
         heard = self.round(said, what)
+        # A rank without a layer would not come to what the others send for it in their forward.
+        require_same_places(heard)
         stuck = [not one.can_pad for one in heard]
         if self.any_has_more and any(stuck):
             raise agreed(
