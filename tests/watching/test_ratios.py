@@ -92,3 +92,119 @@ for update in range(50):
     optimizer.step(closure)
 """
     assert found(run(source)) == []
+
+
+EXPLODES = """
+model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+optimizer = torch.optim.{kind}(model.parameters(), lr={rate})
+goal = torch.randn(16, 4)
+for update in range(60):
+    optimizer.zero_grad()
+    x = torch.randn(8, 16)
+    loss = F.mse_loss(model(x), x @ goal)
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "rate"), [("Adam", 10), ("Adam", 100), ("RMSprop", 10), ("NAdam", 100)]
+)
+def test_weights_that_explode_at_once_are_large_ones_ever_after(kind, rate):
+    told = run(EXPLODES.format(kind=kind, rate=rate))
+    assert found(told) == [("INS506", 10)]
+    assert "times the size it began with (median), and the loss is" in told.findings[0].message
+
+
+@pytest.mark.parametrize("rate", [1e-3, 1e-2, 0.1])
+def test_usual_rates_of_adam(rate):
+    assert found(run(EXPLODES.format(kind="Adam", rate=rate))) == []
+
+
+def test_weights_that_begin_next_to_nothing_may_grow():
+    """As a table of features does that is drawn within a ten-thousandth."""
+    told = run("""
+table = torch.nn.Embedding(64, 8)
+torch.nn.init.uniform_(table.weight, -1e-4, 1e-4)
+optimizer = torch.optim.Adam(table.parameters(), lr=1e-2)
+goal = torch.randn(64, 8)
+for update in range(60):
+    rows = torch.randint(0, 64, (256,))
+    optimizer.zero_grad()
+    F.mse_loss(table(rows), goal[rows]).backward()
+    optimizer.step()
+""")
+    assert found(told) == []
+
+
+def test_a_position_that_has_far_to_go():
+    told = run("""
+position = torch.nn.Parameter(torch.randn(4, 2))
+optimizer = torch.optim.Adam([position], lr=10.0)
+for update in range(60):
+    optimizer.zero_grad()
+    (position - 900).square().mean().backward()
+    optimizer.step()
+""")
+    assert found(told) == []
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam"])
+@pytest.mark.parametrize("loss", ["0 * model(x).mean()", "F.relu(model(x).abs().mean() - 100)"])
+def test_a_loss_of_nothing_moves_nothing(kind, loss):
+    told = run(f"""
+model = torch.nn.Linear(16, 4)
+optimizer = torch.optim.{kind}(model.parameters(), lr=0.01)
+for update in range(40):
+    x = torch.randn(8, 16)
+    optimizer.zero_grad()
+    ({loss}).backward()
+    optimizer.step()
+""")
+    assert found(told) == []
+
+
+def test_a_model_that_was_loaded_and_has_learnt_all_there_is():
+    told = run("""
+model = torch.nn.Linear(16, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+with torch.no_grad():
+    x = torch.randn(8, 16)
+    y = model(x) + 1e-6
+for update in range(40):
+    optimizer.zero_grad()
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+""")
+    assert found(told) == []
+
+
+@pytest.mark.parametrize(("slow", "fast"), [(1e-9, 0.01), (1e-9, 1e-9)])
+def test_a_part_that_is_slower_on_purpose_with_an_optimizer_of_its_own(slow, fast):
+    told = run(f"""
+body, head = torch.nn.Linear(16, 16), torch.nn.Linear(16, 4)
+first = torch.optim.Adam(body.parameters(), lr={slow})
+second = torch.optim.Adam(head.parameters(), lr={fast})
+for update in range(40):
+    first.zero_grad()
+    second.zero_grad()
+    x = torch.randn(8, 16)
+    F.mse_loss(head(body(x)), x[:, :4]).backward()
+    first.step()
+    second.step()
+""")
+    assert found(told) == ([("INS506", 10), ("INS506", 11)] if slow == fast else [])
+
+
+def test_weights_that_cannot_hold_their_change():
+    told = run("""
+model = torch.nn.Linear(16, 4).bfloat16()
+torch.nn.init.ones_(model.weight)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
+for update in range(40):
+    optimizer.zero_grad()
+    x = torch.randn(8, 16).bfloat16()
+    F.mse_loss(model(x), x[:, :4]).backward()
+    optimizer.step()
+""")
+    assert found(told) == [("INS506", 9)]

@@ -53,12 +53,24 @@ NESTED = "[(i, j) for i in (0, 8) for j in (0, 8)]"
 SLICES = "model(x[:, :, i:i+8, j:j+8]), y[:, :, i:i+8, j:j+8]"
 
 
+FIVE = """
+def five(x):
+    return [x[..., i:i+8, j:j+8] for i, j in ((0, 0), (0, 8), (8, 0), (8, 8), (4, 4))]
+"""
+CROPS = """
+def crops(x, starts):
+    return [x[..., at:at+8].clone() for at in starts]
+"""
+SLIDING = "model(x.unfold(3, 8, 4)[:, :, :, i]), y.unfold(3, 8, 4)[:, :, :, i]"
+
+
 @pytest.mark.parametrize(
     ("size", "more"),
     [
         (2, {}),
         (4, {"names": "i, j", "pieces": NESTED, "given": SLICES}),
         (3, {"pieces": "zip(x.split(7, -1), y.split(7, -1))"}),
+        (3, {"names": "i", "pieces": "range(3)", "given": SLIDING}),
         (2, {"after": "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"}),
     ],
 )
@@ -96,11 +108,18 @@ def test_patches_that_were_unfolded_and_are_divided(kind):
         # Crops, which need not be all there is.
         {"pieces": "zip((x[..., :8], x[..., 4:12]), (y[..., :8], y[..., 4:12]))"},
         {"pieces": "zip((x[..., :8], x[..., :12]), (y[..., :8], y[..., :12]))"},
-        # Overlapping ones: what is in two of them counts twice on purpose.
+        # Four corners and the middle, chosen for what is in them.
+        {"head": FIVE, "pieces": "zip(five(x), five(y))"},
+        {"head": FIVE, "pieces": "zip(map(torch.clone, five(x)), five(y))"},
+        # Crops that are copies, and need not be all there is.
+        {"head": CROPS, "pieces": "zip(crops(x, [0, 3]), crops(y, [0, 3]))"},
+        {"head": CROPS, "pieces": "zip(crops(x, [0, 0]), crops(y, [0, 0]))"},
+        {"head": CROPS, "pieces": "zip(crops(x, [0, 8]), crops(y, [0, 8]))", "share": " / 2"},
+        # Noise of the size of patches.
         {
             "names": "i",
-            "pieces": "range(3)",
-            "given": "model(x.unfold(3, 8, 4)[:, :, :, i]), y.unfold(3, 8, 4)[:, :, :, i]",
+            "pieces": "range(2)",
+            "given": "model(torch.randn(2, 1, 16, 8)), y[..., :8]",
         },
         # What is stacked along the channels is seen by different eyes.
         {
@@ -117,3 +136,38 @@ def test_patches_that_were_unfolded_and_are_divided(kind):
 )
 def test_what_is_no_mistake_or_may_be_none(more):
     assert [code for code, _ in found(job(**more)) if code == "INS201"] == []
+
+
+@pytest.mark.parametrize("how", ["contiguous()", "clone()", "double().float()", "mul(1)"])
+@pytest.mark.parametrize("stride", [8, 4])
+def test_patches_that_are_copied_one_by_one(how, stride):
+    size = 4 if stride == 8 else 9
+    starts = f"range(0, 9, {stride})"
+    watched = job(
+        names="i, j",
+        pieces=f"[(i, j) for i in {starts} for j in {starts}]",
+        given=f"model(x[:, :, i:i+8, j:j+8].{how}), y[:, :, i:i+8, j:j+8]",
+    )
+    assert found(watched) == [("INS201", 11)]
+    (finding,) = watched.findings
+    assert finding.severity.word == "warning"
+    assert f"is {size} times that of the mean over {size} pieces" in finding.message
+
+
+def test_a_step_after_each_copied_patch():
+    watched = run(STEPS)
+    assert found(watched) == [("INS103", 11)]
+
+
+STEPS = """
+from torch.utils.data import DataLoader, TensorDataset
+images = TensorDataset(torch.randn(12, 3, 16, 16))
+model = torch.nn.Conv2d(3, 1, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for (x,) in DataLoader(images, 2):
+    for at in (0, 8):
+        patch = x[:, :, at : at + 8].clone()
+        optimizer.zero_grad()
+        model(patch).square().mean().backward()
+        optimizer.step()
+"""

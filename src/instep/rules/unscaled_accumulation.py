@@ -20,6 +20,7 @@ a note.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from instep.rules.accumulation import (
@@ -40,7 +41,7 @@ from instep.rules.reading import distinct, if_several, only_measures, written
 from instep.rules.shares import accumulated, divides_more
 from instep.rules.view import report
 from instep.rules.window_mends import window_sizes
-from instep.trace import Backward, Clip, Step, Zero
+from instep.trace import Backward, Clip, Forward, Step, Zero
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -192,8 +193,18 @@ def _watched_size(view: View, window: WindowRecord, step: Step) -> tuple[int, Se
     size = micro_batches_of_loader(view, window)
     if size is None:  # no loader says whether these are batches, tasks or scales
         size = window.micro_batches
-        return (size, Severity.INFO) if size > 1 else None
+        return (size, Severity.INFO) if size > 1 and not _are_of_one(view, window) else None
     return (size, Severity.ERROR) if size > 1 else None
+
+
+def _are_of_one(view: View, window: WindowRecord) -> bool:
+    """Say whether the backwards of a running job are evidently for several losses of one batch.
+
+    Each goes into parameters of its own, or nothing was called twice.
+    """
+    calls = Counter(event.model for event in window.of(Forward))
+    called_once = bool(calls) and max(calls.values()) == 1
+    return called_once or any(fact(view, backward, "heads") for backward in window.kept)
 
 
 def _is_tile(view: View, piece: Drawn) -> bool:

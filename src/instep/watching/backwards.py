@@ -26,6 +26,8 @@ _CLOSELY = 512
 """Backwards that are read closely at the beginning, and after each one that was not alone in its
 window: how many items a loss has, and whether it compares them, matters where several are summed.
 """
+_COMPARED = 64
+"""Backwards of one line whose parameters are compared: heads come one after the other."""
 _OURS = 2
 """Frames of the watcher between a backward and what is told of it."""
 
@@ -69,6 +71,7 @@ class Backwards:
         self._recorder = recorder
         self._grown = recorder.book.grown
         self._closely = _CLOSELY
+        self._compared = 0
         self.added = False
         """One has, since the latest step or clear."""
         self._latest: dict[int, _Told] = {}  # by the id of the line's place
@@ -167,6 +170,8 @@ class Backwards:
         recorder.introduce(touched)
         losses = recorder.losses
         loss = losses.introduce(root, reading, place)
+        if self._compared < _COMPARED and self._is_another_head(touched, place):
+            recorder.fact(loss, "loss", place, heads=True)
         certain = losses.certain(reading, loss)
         factor, parts = losses.factor(certain, place)
         if touched.is_hooked:  # whatever the hooks of the user's own make of it
@@ -195,3 +200,18 @@ class Backwards:
         told = _Told(place, touched, (known, scaler), loss, ragged, event, names, once)
         self._latest[id(place)] = told
         return told
+
+    def _is_another_head(self, touched: Touched, place: Place | None) -> bool:
+        """Say whether a line has gone, since the last clear, into other parameters than now.
+
+        Micro-batches all go the same way; each of several heads has parameters of its own.
+        """
+        ways = [
+            {*keys}
+            for name in touched.optimizers
+            for keys, where in self._recorder.since.get(name, ())
+            if where is place and keys is not touched.keys
+        ]
+        self._compared += bool(ways)
+        own = {*touched.keys}
+        return any(own - way and way - own for way in ways)

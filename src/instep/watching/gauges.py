@@ -12,6 +12,8 @@ gradients-uncleared   parameters left out where others are cleared       paramet
 loss-scale            what a scaler multiplies losses by                 times        the scaler
 nonfinite-updates     updates made with gradients that were not finite   updates
 update-ratio          median change of a weight over its size            relative     the weight
+update-of-first       median change over the weight's first size         times        the weight
+loss-growth           latest losses over the first one, with the above   times        the weight
 items-differ          items of one mean over those of another            times        both numbers
 updates-by-hand       backwards in gradients that weights follow by hand  backwards
 graphs-kept           graphs of earlier updates that are still alive     graphs, or   who has them

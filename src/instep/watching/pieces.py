@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from itertools import combinations
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
+
+from instep.watching.boxes import are_all
+from instep.watching.copies import Copies
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,18 +17,43 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from instep.trace import Place
+    from instep.watching.boxes import Box
 
-_MOST_TILES, _LOOKS = 64, 32
+_LOOKS = 32
 _Shape: TypeAlias = "tuple[int, ...]"
 _IMAGE = 4
 """Dimensions of a batch of images, at least: samples, channels and two of space."""
+
+
+class _Whole(NamedTuple):
+    """What something is that was cut up: it may be gone when all of its parts have come."""
+
+    shape: _Shape
+    stride: _Shape
+    begins: int
+    is_contiguous: bool
+
+    @classmethod
+    def of(cls, whole: Tensor) -> _Whole:
+        begins = int(whole.storage_offset())
+        return cls(whole.shape, whole.stride(), begins, whole.is_contiguous())
+
+
+class _CutUp(NamedTuple):
+    parts: dict[int, _Shape]
+    whole: _Whole
+    is_copied: bool
+
+    @property
+    def is_all(self) -> bool:
+        return (_are_all if self.is_copied else _are_tiles)(self.parts, self.whole)
 
 
 class Pieces:
     """Recognises the patches of a batch: views that leave out a part of every sample.
 
     They are views of the batch, or of a copy that has the same numbers in another order, as it is
-    made of what `unfold` returns.
+    made of what `unfold` returns, or copies themselves.
 
     A call is known as one of a patch when the same line was given two different parts of one
     batch. Parts along the first dimension are smaller batches: to train on them may well be meant,
@@ -46,11 +73,20 @@ class Pieces:
         self._parts: dict[tuple[int, Place | None], tuple[Any, dict[int, _Shape]]] = {}
         self._cutting: set[Place | None] = set()
         self._images: list[_Shape] = []  # shapes of those in the batch
+        self._cut_up: list[_CutUp] = []
+        self._copies = Copies()
 
     def batch(self, loader: str, batch: Any = None) -> None:
-        """Forget the parts of the batch before."""
+        """Forget the parts of the batch before: now all of them were seen."""
+        if self._cut_up and self._loader is not None:
+            if any(each.is_all for each in self._cut_up):
+                self.tiled.add(self._loader)
+            self._cut_up.clear()
         self._loader = loader
-        self._images = [each.shape for each in _tensors(batch) if each.dim() >= _IMAGE]
+        images = [each for each in _tensors(batch) if each.dim() >= _IMAGE]
+        self._images = [each.shape for each in images]
+        self._copies.batch(loader, images)
+        self.tiled |= self._copies.tiled
         self.has_batch = True
         self._parts.clear()
 
@@ -60,7 +96,9 @@ class Pieces:
             return None
         whole = given._base  # noqa: SLF001  # there is no public name for what a view is of
         if whole is None:
-            return None
+            if self._copies.looks:
+                self._copies.given(given, place)
+            return self._loader if self._copies.is_patch(given, place) else None
         is_copied = given.dim() != whole.dim()
         if given.shape == whole.shape or (is_copied and not self._is_of_image(given, whole)):
             return None
@@ -76,12 +114,8 @@ class Pieces:
         if len(known[1]) > 1:
             self._looks += len(known[1]) == 2  # once for each batch
             self._cutting.add(place)
-            if (
-                self._looks < _LOOKS
-                and self._loader not in self.tiled
-                and (_are_all if is_copied else _are_tiles)(known[1], whole)
-            ):
-                self.tiled.add(self._loader)
+            if len(known[1]) == 2 and self._looks < _LOOKS and self._loader not in self.tiled:
+                self._cut_up.append(_CutUp(known[1], _Whole.of(whole), is_copied))
         return self._loader if place in self._cutting else None
 
     def _is_of_image(self, given: Tensor, whole: Tensor) -> bool:
@@ -114,31 +148,26 @@ def _is_patch(given: Tensor, whole: Tensor) -> bool:
     )
 
 
-def _are_all(parts: dict[int, _Shape], whole: Tensor) -> bool:
+def _are_all(parts: dict[int, _Shape], whole: _Whole) -> bool:
     """Say whether patches that begin at these places are together all that there is."""
     shapes = set(parts.values())
-    return len(shapes) == 1 and len(parts) * prod(shapes.pop()) == whole.numel()
+    return len(shapes) == 1 and len(parts) * prod(shapes.pop()) == prod(whole.shape)
 
 
-def _are_tiles(parts: dict[int, _Shape], whole: Tensor) -> bool:
-    """Say whether parts that begin at these places are together a whole image, and none twice.
+def _are_tiles(parts: dict[int, _Shape], whole: _Whole) -> bool:
+    """Say whether parts that begin at these places are together a whole image.
 
     They are to be cut out of space: not out of channels, nor out of a sequence.
     """
-    if whole.dim() < _IMAGE or len(parts) > _MOST_TILES:
+    if len(whole.shape) < _IMAGE or not whole.is_contiguous:
         return False
     if any(shape[:2] != whole.shape[:2] for shape in parts.values()):
         return False
-    if sum(map(prod, parts.values())) != whole.numel() or not whole.is_contiguous():
-        return False
-    boxes = []
+    boxes: list[Box] = []
     for offset, shape in parts.items():
-        starts, left = [], offset - int(whole.storage_offset())
-        for stride in whole.stride():
+        starts, left = [], offset - whole.begins
+        for stride in whole.stride:
             start, left = divmod(left, stride)
             starts.append(start)
-        boxes.append([(at, at + size) for at, size in zip(starts, shape, strict=True)])
-    return not any(
-        all(a < d and c < b for (a, b), (c, d) in zip(one, other, strict=True))
-        for one, other in combinations(boxes, 2)
-    )
+        boxes.append(tuple((at, at + size) for at, size in zip(starts, shape, strict=True)))
+    return are_all(boxes, whole.shape)

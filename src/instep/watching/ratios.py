@@ -13,6 +13,8 @@ import torch
 from instep.watching.later import Later, sliced
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from torch import Tensor
     from torch.optim import Optimizer
 
@@ -28,12 +30,25 @@ _RATIOS = 32
 _VANISHING = 1e-6
 """A ratio that is told only where no schedule explains it, and if it was never larger."""
 _LOW = 0.01
-"""Of the highest rate, that of a schedule or of another group: below that updates say nothing."""
+"""Of the highest rate, that of a schedule or of another group or optimizer: below that updates say
+nothing."""
+_FELT, _DRIVEN = 1e-4, 1e-3
+"""Least gradient, and least change by a rate of 1, over a weight, for its rate to be what is small.
+Where both are smaller there is nothing left to learn, or never was."""
+_BLOWN, _WORSE = 10.0, 10.0
+"""An update over a weight's first size, and a loss over the first one, from which on both say that
+weights have exploded: such weights are large ever after, and updates small beside them. Either
+alone is no mistake: weights may begin next to nothing, and losses of games may grow."""
+_TINY = 1e-30
+_LOSSES = 16
+"""Latest losses that are compared with the first."""
 
 
 class _Weight(NamedTuple):
     weak: Any
     before: Tensor
+    gradient: Tensor | None
+    """How large all of it is; None if a loss scale is still in it."""
     rate: float | None
 
 
@@ -42,7 +57,17 @@ class _Change(NamedTuple):
     label: str | None
     rate: float | None
     place: Place | None
-    ratio: Later
+    sizes: Later
+    """Of the change, of the weight before, of what that was first, and of its gradient."""
+    part: float
+    """Of the weight that all but the gradient are sizes of."""
+
+
+class _Latest(NamedTuple):
+    ratio: float
+    rate: float | None
+    of_first: float
+    gradient: float
 
 
 class Ratios:
@@ -54,7 +79,7 @@ class Ratios:
         self._gauges = gauges
         self._weights: dict[str, _Weight] = {}
         self._waiting: deque[_Change] = deque()
-        self._latest: dict[str, deque[tuple[float, float | None]]] = {}
+        self._latest: dict[str, deque[_Latest]] = {}
         self._first: dict[str, tuple[Any, Tensor]] = {}  # the measured weight, and its first size
         self._highest: dict[str, float] = {}  # learning rate so far
         self._moved: set[str] = set()  # optimizers whose weights did move, by the rate they have
@@ -65,13 +90,21 @@ class Ratios:
             table.pop(name, None)
         self._moved.discard(name)
 
-    def before_step(self, optimizer: Optimizer, name: str, filled: list[Any]) -> None:
-        """Copy a part of the largest weight that has a gradient, and is to move as others do."""
+    def before_step(
+        self, optimizer: Optimizer, name: str, filled: list[Any], norms: list[Tensor] | None
+    ) -> None:
+        """Copy a part of the largest weight that has a gradient, and is to move as others do.
+
+        `norms` are those of the gradients, if they are known.
+        """
         if isinstance(optimizer, torch.optim.LBFGS):
             self._moved.add(name)  # as far as there was something to gain, all in the first step
         largest = max(_leading(optimizer, filled), key=torch.Tensor.numel)
         before = sliced(largest, _SLICE).clone()
-        self._weights[name] = _Weight(weakref.ref(largest), before, _rate(optimizer, largest))
+        at = next(at for at, each in enumerate(filled) if each is largest)
+        gradient = None if norms is None else norms[at]
+        rate = _rate(optimizer, largest)
+        self._weights[name] = _Weight(weakref.ref(largest), before, gradient, rate)
 
     def after_step(self, name: str, place: Place | None) -> None:
         """Compare it with what it is now, and tell what has arrived."""
@@ -80,47 +113,78 @@ class Ratios:
         if kept is not None and weight is not None:
             before = kept.before.float()
             change = torch.linalg.vector_norm(sliced(weight, _SLICE).float() - before)
-            ratio = change / self._size(name, weight, torch.linalg.vector_norm(before))
+            now = torch.linalg.vector_norm(before)
+            first = self._first_size(name, weight, now)
+            gradient = torch.zeros_like(now) if kept.gradient is None else kept.gradient
+            # One fetch for all; what they say is computed on the host.
+            sizes = Later(torch.stack([change, now, first, gradient]))
             held = self._book.parameters.get(id(weight))
             label = None if held is None else held.label
-            self._waiting.append(_Change(name, label, kept.rate, place, Later(ratio)))
-        while self._waiting and self._waiting[0].ratio.is_here:
+            part = before.numel() / weight.numel()
+            self._waiting.append(_Change(name, label, kept.rate, place, sizes, part))
+        while self._waiting and self._waiting[0].sizes.is_here:
             self._take(self._waiting.popleft())
 
-    def _size(self, name: str, weight: Tensor, now: Tensor) -> Tensor:
-        """Return the size of a weight: one that has become small on its way is not a small one."""
+    def _first_size(self, name: str, weight: Tensor, now: Tensor) -> Tensor:
+        """Return what the size of a weight was when it was first measured."""
         known = self._first.get(name)
         if known is None or known[0]() is not weight:
-            known = self._first[name] = (weakref.ref(weight), now.clamp_min(1e-30))
-        return torch.maximum(now, known[1].to(now.device))
+            known = self._first[name] = (weakref.ref(weight), now)
+        return known[1].to(now.device)
 
     def _take(self, change: _Change) -> None:
-        (ratio,) = change.ratio.numbers
+        moved, now, first, gradient = change.sizes.numbers
+        first = max(first, _TINY)
+        size = max(now, first)  # one that has become small on its way is not a small one
+        ratio, of_first = moved / size, moved / first
+        gradient *= math.sqrt(change.part) / size
         name = change.optimizer
         self._series.point("update_ratio", ratio, optimizer=name)
         if not math.isfinite(ratio):
             return
         latest = self._latest.setdefault(name, deque(maxlen=_RATIOS))
-        latest.append((ratio, change.rate))
+        latest.append(_Latest(ratio, change.rate, of_first, gradient))
         if change.rate is not None:
             self._highest[name] = max(change.rate, self._highest.get(name, 0.0))
         if ratio >= _VANISHING:
             self._moved.add(name)
         if len(latest) < _RATIOS:
             return
-        usual = usual_ratio(list(latest), self._highest.get(name))
-        # Where weights did move, it is the gradient that has vanished: the run has come to an end.
-        if usual is None or (usual < _VANISHING and name in self._moved):
-            self._gauges.hide("update-ratio", name)
+        usual = usual_ratio([each[:2] for each in latest], self._highest.get(name))
+        if usual is not None and usual < _VANISHING and self._is_meant(name, latest):
+            usual = None
+        self._show("update-ratio", change, usual, "relative")
+        of_first = median(each.of_first for each in latest)
+        growth = self._growth(name) if of_first >= _BLOWN else 0.0
+        is_blown = growth >= _WORSE
+        self._show("update-of-first", change, of_first if is_blown else None, "times")
+        self._show("loss-growth", change, growth if is_blown else None, "times")
+
+    def _show(self, quantity: str, change: _Change, value: float | None, unit: str) -> None:
+        name, label, _, place, *_ = change
+        if value is None:
+            self._gauges.hide(quantity, name)
         else:
-            self._gauges.show(
-                "update-ratio",
-                name,
-                usual,
-                unit="relative",
-                subject=change.label,
-                place=change.place,
-            )
+            self._gauges.show(quantity, name, value, unit=unit, subject=label, place=place)
+
+    def _is_meant(self, name: str, latest: Iterable[_Latest]) -> bool:
+        """Say whether updates that change next to nothing are no mistake."""
+        if name in self._moved:
+            return True  # it is the gradient that has vanished: the run has come to an end
+        # As a group that is far slower than another, so an optimizer.
+        if self._highest.get(name, 0.0) < _LOW * max(self._highest.values(), default=0.0):
+            return True
+        gradient = median(each.gradient for each in latest)
+        return gradient < _FELT and not any(
+            each.rate and each.ratio / each.rate >= _DRIVEN for each in latest
+        )
+
+    def _growth(self, name: str) -> float:
+        """Return what the latest losses are, usually, over the first one; 0 if that is unknown."""
+        losses = [abs(value) for _, _, value in self._series.lines.get(f"loss/{name}", ())]
+        if len(losses) <= _LOSSES or not losses[0]:
+            return 0.0
+        return median(losses[-_LOSSES:]) / losses[0]
 
 
 def usual_ratio(latest: list[tuple[float, float | None]], highest: float | None) -> float | None:

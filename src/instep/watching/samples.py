@@ -147,9 +147,11 @@ class Sampler:
         dense = [p for p in filled if type(p) in _PLAIN and not p.grad.is_sparse]
         if dense:
             # An optimizer with this looks for infinities itself, and its gradients are scaled.
+            norms = None
             if getattr(optimizer, "found_inf", None) is None:
-                self._later("grad_norm", name, _norm([p.grad for p in dense]))
-            self.ratios.before_step(optimizer, name, dense)
+                norms = _norms([p.grad for p in dense])
+                self._later("grad_norm", name, torch.linalg.vector_norm(torch.stack(norms)))
+            self.ratios.before_step(optimizer, name, dense, norms)
         self.unreached.before_step(name, every, filled, updates)
 
     def after_step(
@@ -219,9 +221,7 @@ class Sampler:
                 self.gauges.show("nonfinite-updates", owner, count, unit="updates", place=place)
 
 
-def _norm(grads: list[Tensor]) -> Tensor:
+def _norms(grads: list[Tensor]) -> list[Tensor]:
     # The norm of many halves is out of their own range.
     wide = torch.float32 if any(grad.dtype in _HALVES for grad in grads) else None
-    norms = torch._foreach_norm(grads, 2, wide)  # noqa: SLF001
-    total: Tensor = torch.linalg.vector_norm(torch.stack([norm.float() for norm in norms]))
-    return total
+    return [norm.float() for norm in torch._foreach_norm(grads, 2, wide)]  # noqa: SLF001
