@@ -156,9 +156,9 @@ class Ratios:
         self._show("update-ratio", change, usual, "relative")
         of_first = median(each.of_first for each in latest)
         growth = self._growth(name) if of_first >= _BLOWN else 0.0
-        is_blown = growth >= _WORSE
-        self._show("update-of-first", change, of_first if is_blown else None, "times")
-        self._show("loss-growth", change, growth if is_blown else None, "times")
+        if growth >= _WORSE:  # said once and for all: what comes after may well be small
+            self._show("update-of-first", change, of_first, "times")
+            self._show("loss-growth", change, growth, "times")
 
     def _show(self, quantity: str, change: _Change, value: float | None, unit: str) -> None:
         name, label, _, place, *_ = change
