@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
-from weakref import WeakSet
 
 import torch
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 _SURE = 2
 """Loops in a row with generators that nobody has met."""
+_KEPT = 64
+"""Generators that are remembered. They are held: before torch 2.13 there are no weak references to
+them, and one that is gone would lend its address to the next."""
 
 
 class Seeding:
@@ -27,7 +30,7 @@ class Seeding:
 
     def __init__(self, *, are_new: bool = False) -> None:
         self.are_new = are_new
-        self._met: WeakSet[Generator] = WeakSet()
+        self._met: deque[Generator] = deque(maxlen=_KEPT)
         self._has_begun = False
         self._strangers = 0  # loops in a row
 
@@ -37,10 +40,13 @@ class Seeding:
         strange = [
             name not in left or not torch.equal(source.get_state(), left[name])
             for name, source in sources.items()
-            if source not in self._met
+            if not self._has_met(source)
         ]
-        self._met.update(sources.values())
+        self._met.extend(source for source in sources.values() if not self._has_met(source))
         if not sources or is_first:
             return
         self._strangers = self._strangers + 1 if any(strange) else 0
         self.are_new = self._strangers >= _SURE or (self.are_new and bool(self._strangers))
+
+    def _has_met(self, source: Generator) -> bool:
+        return any(source is met for met in self._met)
