@@ -33,6 +33,8 @@ class Crew:
     """So many processes, each a rank of a process group that every case gets anew."""
 
     backend = "gloo"
+    prepare: Callable[[int], None] | None = None
+    """What each process does before its first group, told its rank."""
 
     def __init__(self, world: int) -> None:
         self.world = world
@@ -44,7 +46,8 @@ class Crew:
         context.set_forkserver_preload(["torch.distributed.fsdp", "tests.distributed.kit"])
         for rank in range(self.world):
             here, there = context.Pipe()
-            process = context.Process(target=_work, args=(rank, self.world, there), daemon=True)
+            args = (rank, self.world, there, type(self).prepare)
+            process = context.Process(target=_work, args=args, daemon=True)
             process.start()
             there.close()
             self._started.append((process, here))
@@ -82,8 +85,10 @@ class Crew:
         self._started = []
 
 
-def _work(rank: int, world: int, pipe: Any) -> None:
+def _work(rank: int, world: int, pipe: Any, prepare: Callable[[int], None] | None) -> None:
     torch.set_num_threads(1)
+    if prepare is not None:
+        prepare(rank)
     while True:
         try:
             case, args, store, timeout, backend = pipe.recv()

@@ -31,7 +31,9 @@ def spread(model: nn.Module, kind: str) -> nn.Module:
         if kind == "hsdp":
             # Two replicas, each cut over half of the ranks.
             shape = (2, distributed.get_world_size() // 2)
-            options["mesh"] = init_device_mesh("cpu", shape, mesh_dim_names=("copies", "shards"))
+            device = next(model.parameters()).device.type
+            names = ("copies", "shards")
+            options["mesh"] = init_device_mesh(device, shape, mesh_dim_names=names)
         for layer in model:
             if list(layer.parameters(recurse=False)):
                 fully_shard(layer, **options)

@@ -1,7 +1,6 @@
-"""Several ranks on one GPU: two processes over gloo, whose tensors are on the device.
+"""Several ranks on one GPU: two processes over gloo and over NCCL, whose tensors are on the device.
 
-The same cases run on the CPU in tests/distributed/test_devices.py. NCCL refuses two ranks on one
-device, so that what it does is in test_ranks.py, with one rank.
+The same cases run on the CPU in tests/distributed/test_devices.py.
 """
 
 from __future__ import annotations
@@ -10,18 +9,19 @@ import pytest
 
 from tests.distributed import crew, devices
 from tests.distributed.devices import KINDS
+from tests.gpu.on_device import NCCLCrew
 
 pytestmark = pytest.mark.gpu
 
 DEVICE = "cuda:0"
 
 
-@pytest.fixture(scope="module")
-def two():
+@pytest.fixture(scope="module", params=[crew.Crew, NCCLCrew], ids=["gloo", "nccl"])
+def two(request):
     patch = pytest.MonkeyPatch()
     # Of a case; two processes have to begin with CUDA in the first one.
     patch.setattr(crew, "PATIENCE", 40.0)
-    made = crew.Crew(2)
+    made = request.param(2)
     yield made
     made.end()
     patch.undo()

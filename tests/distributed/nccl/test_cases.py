@@ -6,11 +6,6 @@ that no rank has broken a rule and that all have called the same in the same ord
 
 from __future__ import annotations
 
-import inspect
-from types import FunctionType
-
-import pytest
-
 from tests.distributed import (
     test_corners,
     test_counting,
@@ -29,8 +24,7 @@ from tests.distributed import (
     test_twopass,
     test_windows,
 )
-
-CREWS = {"two", "three", "four", "crew"}
+from tests.distributed.again import again, cases
 
 WHOLE = [test_windows, test_twopass, test_gathering]
 """Modules all of whose cases run each time; of the others, those of `SHORT`: the rest is slow."""
@@ -83,28 +77,6 @@ LEFT_OUT = {
     "an_interrupt_that_comes_while_a_rank_waits_at_a_close": _ALONE,
 }
 """Cases that cannot be run here, and why."""
-
-
-def cases(module):
-    """The tests of a module that need several ranks, by name."""
-    found = {name.removeprefix("test_"): each for name, each in vars(module).items()}
-    return {
-        name: each
-        for name, each in found.items()
-        if isinstance(each, FunctionType)
-        and each.__name__ == f"test_{name}"
-        and CREWS & set(inspect.signature(each).parameters)
-    }
-
-
-def again(test, *, slow):
-    """A test for this module; marks on the function itself would count in its own, too."""
-    copied = FunctionType(
-        test.__code__, test.__globals__, test.__name__, test.__defaults__, test.__closure__
-    )
-    copied.__dict__.update(test.__dict__)
-    copied.pytestmark = [*getattr(test, "pytestmark", ()), *([pytest.mark.slow] if slow else ())]
-    return copied
 
 
 for _module in (*WHOLE, *SHORT):

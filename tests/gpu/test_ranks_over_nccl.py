@@ -1,0 +1,82 @@
+"""The cases of tests/distributed over NCCL itself: several ranks that share one GPU.
+
+What they assert there they assert here, against the same references in one process on the CPU.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.distributed import (
+    test_corners,
+    test_counting,
+    test_drift,
+    test_failures,
+    test_gathering,
+    test_hybrid,
+    test_interrupts,
+    test_memory,
+    test_microbatch,
+    test_replaced,
+    test_saving,
+    test_several,
+    test_streams,
+    test_twopass,
+    test_windows,
+)
+from tests.distributed.again import again, cases
+from tests.gpu.on_device import NCCLCrew
+
+pytestmark = pytest.mark.gpu
+
+MODULES = [
+    test_windows,
+    test_twopass,
+    test_gathering,
+    test_counting,
+    test_several,
+    test_microbatch,
+    test_corners,
+    test_failures,
+    test_memory,
+    test_hybrid,
+    test_replaced,
+    test_drift,
+    test_saving,
+    test_streams,
+    test_interrupts,
+]
+LEFT_OUT: dict[str, str] = {}
+
+
+@pytest.fixture(scope="module")
+def two():
+    crew = NCCLCrew(2)
+    yield crew
+    crew.end()
+
+
+@pytest.fixture(scope="module")
+def three():
+    crew = NCCLCrew(3)
+    yield crew
+    crew.end()
+
+
+@pytest.fixture(scope="module")
+def four():
+    crew = NCCLCrew(4)
+    yield crew
+    crew.end()
+
+
+@pytest.fixture(params=[2, 3])
+def crew(request):
+    return request.getfixturevalue({2: "two", 3: "three"}[request.param])
+
+
+for _module in MODULES:
+    _short = _module.__name__.rpartition("test_")[2]
+    for _name, _test in cases(_module).items():
+        if _name not in LEFT_OUT:
+            globals()[f"test_{_short}_{_name}"] = again(_test)
