@@ -24,7 +24,7 @@ from benchmarks.gpu.timing import (
     milliseconds,
     peak_gibibytes,
 )
-from benchmarks.gpu.ways import LIMIT, WAYS, Way, abreast, optimizer_of
+from benchmarks.gpu.ways import LIMIT, WAYS, Way, abreast, optimizer_of, unsplit
 from benchmarks.gpu.where import by_kind, kernels_of
 from benchmarks.report import table, write_section
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+SAMPLES = 8
+"""Of a window; each is a micro-batch."""
 PEERS = {"Accelerate": "accelerate", "Fabric": "lightning_fabric"}
 
 
@@ -178,7 +180,7 @@ def watch_rows() -> list[list[str]]:
     """Time the plain loop on the large model, watched and not."""
     model = made(GPT)
     way = WAYS[0].make(model, loss_of)
-    batch = torch.randint(0, 32768, (8, 2049), device="cuda")
+    batch = torch.randint(0, 32768, (SAMPLES, 2049), device="cuda")
     ratios = []
     for _ in range(12):  # side by side, because the machine's speed drifts
         alone = milliseconds(lambda: way(batch), repeats=3, warm_up=2)
@@ -218,14 +220,14 @@ def main() -> None:
     args = parser.parse_args()
 
     def ways(width: int) -> list[Way]:
-        every = enumerate([*WAYS, abreast(width)])
+        every = enumerate([*WAYS, abreast(width), unsplit(SAMPLES)])
         return [way for number, way in every if not args.ways or number in args.ways]
 
     # As wide as the window's memory stays near that of the plain loop; small models have room.
     widths = {512: 4, 1024: 2, 2048: 2}
-    words = {n: torch.randint(0, 32768, (8, n + 1), device="cuda") for n in widths}
-    few = torch.randint(0, 8192, (8, 257), device="cuda")
-    patches = torch.rand(8, 3, 128, 128, device="cuda")
+    words = {n: torch.randint(0, 32768, (SAMPLES, n + 1), device="cuda") for n in widths}
+    few = torch.randint(0, 8192, (SAMPLES, 257), device="cuda")
+    patches = torch.rand(SAMPLES, 3, 128, 128, device="cuda")
     windows = ["way", "ms per window", "times the plain loop", "peak GiB"]
     sections: dict[str, tuple[list[str], Callable[[], list[list[str]]]]] = {
         "close": (["close of 742 M parameters, clipped", "ms", "of the floor"], close_rows),

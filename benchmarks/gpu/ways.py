@@ -89,15 +89,17 @@ def fabric(model: nn.Module, loss_of: Any) -> Callable[[Tensor], object]:
     return window
 
 
-def stepper(**options: Any) -> Callable[[nn.Module, Any], Callable[[Tensor], object]]:
-    """Return our function style with these options."""
+def stepper(
+    *, split: int = 1, **options: Any
+) -> Callable[[nn.Module, Any], Callable[[Tensor], object]]:
+    """Return our function style with these options, so many samples at a time."""
 
     def make(model: nn.Module, loss_of: Any) -> Callable[[Tensor], object]:
         inner = getattr(model, "_orig_mod", model)
         ours = instep.Stepper(
             inner, optimizer_of(inner), clip_norm=LIMIT, precision="bf16", **options
         )
-        return lambda batch: ours.step(batch, lambda piece: loss_of(model, piece), split=1)
+        return lambda batch: ours.step(batch, lambda piece: loss_of(model, piece), split=split)
 
     return make
 
@@ -125,3 +127,17 @@ def abreast(width: int) -> Way:
     """Return our fastest way with so many micro-batches side by side."""
     name = f"Stepper(fused, capture={width}), fuse, compiled"
     return Way(name, stepper(fused=True, capture=width), compiled=True, fused=True)
+
+
+def unsplit(samples: int) -> Way:
+    """Return our fastest way with nothing split: what the device takes for the batch at once.
+
+    It is no window of micro-batches, and needs their memory together; whatever is made of
+    micro-batches has as much to compute.
+    """
+    return Way(
+        "Stepper(fused, capture), fuse, compiled, all at once",
+        stepper(fused=True, capture=True, split=samples),
+        compiled=True,
+        fused=True,
+    )

@@ -5,6 +5,10 @@ What they assert there they assert here, against the same references in one proc
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
+
 import pytest
 
 from tests.distributed import (
@@ -25,6 +29,7 @@ from tests.distributed import (
     test_windows,
 )
 from tests.distributed.again import again, cases
+from tests.gpu import hanging
 from tests.gpu.on_device import NCCLCrew
 
 pytestmark = pytest.mark.gpu
@@ -46,7 +51,9 @@ MODULES = [
     test_streams,
     test_interrupts,
 ]
-LEFT_OUT: dict[str, str] = {}
+LEFT_OUT: dict[str, str] = {
+    "a_rank_that_hangs_is_named": "NCCL's watchdog ends the process that goes on: see below",
+}
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +87,26 @@ for _module in MODULES:
     for _name, _test in cases(_module).items():
         if _name not in LEFT_OUT:
             globals()[f"test_{_short}_{_name}"] = again(_test)
+
+
+def test_a_rank_that_hangs_is_named_before_the_watchdog_ends_the_others(tmp_path):
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.gpu.hanging", str(rank), str(tmp_path / "store")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    since = time.monotonic()
+    try:
+        told, _ = started[0].communicate(timeout=90)
+    finally:
+        for process in started:
+            process.kill()
+    assert "WindowError: rank 1 did not come to" in told, told
+    assert told.count("closed\n") == 1
+    assert started[0].returncode not in (0, None)
+    assert time.monotonic() - since < 60 + hanging.TIMEOUT
+    started[1].communicate()

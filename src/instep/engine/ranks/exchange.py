@@ -14,7 +14,7 @@ from torch import Tensor
 from instep.engine.ranks.farewell import wait_at_exit
 from instep.engine.ranks.headers import Kind, Said, ranks_that, unpack
 from instep.engine.ranks.rollcall import RollCall
-from instep.engine.ranks.wire import begin_all_gather
+from instep.engine.ranks.wire import begin_all_gather, on_host
 from instep.errors import WindowError, said_of
 
 if TYPE_CHECKING:
@@ -154,8 +154,7 @@ class Exchange:
             if meanwhile is not None:
                 meanwhile()
         finally:
-            work.wait()
-        here = whole.cpu()
+            here = on_host(whole, work, self._ranks.group)
         heard = ctypes.string_at(here.data_ptr(), here.numel())
         return [heard[start : start + size] for start in range(0, len(heard), size)]
 
