@@ -35,6 +35,8 @@ class Crew:
     backend = "gloo"
     prepare: Callable[[int], None] | None = None
     """What each process does before its first group, told its rank."""
+    finish: Callable[[], None] = staticmethod(distributed.destroy_process_group)
+    """What it does with the group after each case."""
 
     def __init__(self, world: int) -> None:
         self.world = world
@@ -46,7 +48,7 @@ class Crew:
         context.set_forkserver_preload(["torch.distributed.fsdp", "tests.distributed.kit"])
         for rank in range(self.world):
             here, there = context.Pipe()
-            args = (rank, self.world, there, type(self).prepare)
+            args = (rank, self.world, there, type(self).prepare, self.finish)
             process = context.Process(target=_work, args=args, daemon=True)
             process.start()
             there.close()
@@ -85,7 +87,13 @@ class Crew:
         self._started = []
 
 
-def _work(rank: int, world: int, pipe: Any, prepare: Callable[[int], None] | None) -> None:
+def _work(
+    rank: int,
+    world: int,
+    pipe: Any,
+    prepare: Callable[[int], None] | None,
+    finish: Callable[[], None],
+) -> None:
     torch.set_num_threads(1)
     if prepare is not None:
         prepare(rank)
@@ -95,7 +103,7 @@ def _work(rank: int, world: int, pipe: Any, prepare: Callable[[int], None] | Non
         except EOFError:
             return
         try:
-            with group(rank, world, store, timeout, backend):
+            with group(rank, world, store, timeout, backend, finish):
                 answer = (False, case(rank, world, *args))
         except BaseException as error:  # noqa: BLE001 -- whatever it is, the parent wants to know
             answer = (True, text_of(error))
@@ -110,7 +118,12 @@ def text_of(error: BaseException) -> str:
 
 @contextmanager
 def group(
-    rank: int, world: int, store: str, timeout: float, backend: str = "gloo"
+    rank: int,
+    world: int,
+    store: str,
+    timeout: float,
+    backend: str = "gloo",
+    finish: Callable[[], None] = distributed.destroy_process_group,
 ) -> Iterator[None]:
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -126,4 +139,4 @@ def group(
     finally:
         # A DDP model that outlives its group never ends.
         gc.collect()
-        distributed.destroy_process_group()
+        finish()

@@ -131,3 +131,27 @@ def test_a_store_that_went_with_its_process(monkeypatch, world, agent, expected)
     # Of two it is known without looking.
     assert time.monotonic() - start < (0.3 if world == 2 else rollcall.ROLL_CALL)
     assert call.call(7, 1.0, is_closed=False).ranks == [False] * world
+
+
+def test_who_has_left_without_a_word_to_the_others_is_silent(group):
+    first, second, third = crew_of(group, 3)
+    assert not first.is_silent()
+    # It has sent what it had to say, and goes on later.
+    second.leave(7, "a mistake")
+    assert not first.is_silent()
+    third.leave(8, "interrupted", is_silent=True)
+    assert first.is_silent()
+    assert second.is_silent()
+
+
+def test_a_store_that_cannot_be_asked_tells_of_nobody(group, monkeypatch):
+    (first,) = crew_of(group, 1)
+    monkeypatch.setattr(rollcall, "store_of", lambda _: None)
+    assert not first.is_silent()
+
+    class Gone:
+        def add(self, *_):
+            raise RuntimeError("connection reset")
+
+    monkeypatch.setattr(rollcall, "store_of", lambda _: Gone())
+    assert not first.is_silent()

@@ -245,7 +245,8 @@ def numbered(rank, world, path, stop, epochs, how="seed"):
             loader.sampler.set_epoch(epoch)
         for window in stepper.windows(loader, size=2):
             for index, x, y in window:
-                window.backward(mean_loss(model, x, y), items=len(y))
+                # Whole numbers stay on the host where everything else lies on a device.
+                window.backward(mean_loss(model, x, y.to(x.device)), items=len(y))
                 seen[epoch] += index.tolist()
             if window.index == stop:
                 stepper.save(path)

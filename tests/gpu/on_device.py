@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import distributed
+from torch.distributed import distributed_c10d
 from torch.overrides import TorchFunctionMode
 
 from tests.distributed.crew import Crew
 
 DEVICE = "cuda:0"
+SHORTEST = 12.0
+"""Seconds that a collective has at least."""
 
 MAKERS = {
     getattr(torch, name)
@@ -94,11 +99,25 @@ def pretend_machines(rank: int) -> None:
     )
 
 
+def leave_group() -> None:
+    """Destroy the group, which waits for what was begun; abort it where that will never end."""
+    until = time.monotonic() + 1.0
+    while not (is_idle := torch.cuda.current_stream().query()) and time.monotonic() < until:
+        time.sleep(0.01)
+    if is_idle:
+        distributed.destroy_process_group()
+    else:
+        distributed_c10d._abort_process_group()
+
+
 class NCCLCrew(Crew):
     """Processes that share a GPU and a group of NCCL's."""
 
     backend = "nccl"
     prepare = staticmethod(pretend_machines)
+    finish = staticmethod(leave_group)
 
     def run(self, case: Callable[..., Any], *args: Any, timeout: float = 40.0) -> list[Any]:
-        return super().run(OnDevice(case, DEVICE), *args, timeout=timeout)
+        # To connect takes seconds, and its watchdog would end the processes while they look who
+        # is missing.
+        return super().run(OnDevice(case, DEVICE), *args, timeout=max(timeout, SHORTEST))

@@ -14,7 +14,14 @@ from torch import Tensor
 from instep.engine.ranks.farewell import wait_at_exit
 from instep.engine.ranks.headers import Kind, Said, ranks_that, unpack
 from instep.engine.ranks.rollcall import RollCall
-from instep.engine.ranks.wire import begin_all_gather, on_host
+from instep.engine.ranks.wire import (
+    LateError,
+    begin_all_gather,
+    host_of,
+    on_host,
+    patience,
+    timeout_of,
+)
 from instep.errors import WindowError, said_of
 
 if TYPE_CHECKING:
@@ -43,8 +50,8 @@ class Exchange:
         self._abandoned: tuple[str, str] | None = None
         """What this rank left while the others were in it, and why: it can say nothing any more."""
         self._left: list[Any] = []
-        self._usual: tuple[Tensor, Tensor] | None = None
-        self._last: tuple[Tensor, Tensor] | None = None
+        self._usual: tuple[Tensor, Tensor, Tensor] | None = None
+        self._last: tuple[Tensor, Tensor, Tensor] | None = None
         if ranks.device().type == "cpu":
             self.prepare()
             wait_at_exit()
@@ -113,7 +120,7 @@ class Exchange:
             said = Said(Kind.FAILED, said.about[: len(said.about) // 2])
         # Where the others are gone already, nobody has to be told.
         with contextlib.suppress(RuntimeError):
-            mine, whole = self._last or self._tensors(SLOT)
+            mine, whole, _ = self._last or self._tensors(SLOT)
             self._last = None
             slot = bytearray(_slot(packed, said.kind, SLOT))
             mine.copy_(torch.frombuffer(slot, dtype=torch.uint8))
@@ -125,7 +132,7 @@ class Exchange:
     def note(self, reason: str) -> None:
         """Leave a reason where the others can read it, and send nothing."""
         if self._is_heard:
-            self._roll.leave(self._rounds, reason[:200])
+            self._roll.leave(self._rounds, reason[:200], is_silent=True)
 
     @property
     def _is_heard(self) -> bool:
@@ -147,22 +154,40 @@ class Exchange:
         self, payload: bytes, size: int, meanwhile: Callable[[], None] | None = None
     ) -> list[bytes]:
         usual = self._usual or self._tensors(SLOT)
-        mine, whole = usual if size == SLOT else self._tensors(size)
+        mine, whole, here = usual if size == SLOT else self._tensors(size)
         mine.copy_(torch.frombuffer(bytearray(payload), dtype=torch.uint8))
         work = begin_all_gather(whole, mine, self._ranks.group)
         try:
             if meanwhile is not None:
                 meanwhile()
         finally:
-            here = on_host(whole, work, self._ranks.group)
+            here = on_host(whole, here, work, self._hope())
         heard = ctypes.string_at(here.data_ptr(), here.numel())
         return [heard[start : start + size] for start in range(0, len(heard), size)]
 
-    def _tensors(self, size: int) -> tuple[Tensor, Tensor]:
+    def _hope(self) -> Callable[[], None]:
+        """Return what raises where it is in vain to wait for a device any longer.
+
+        A rank that has gone away without sending its part has left a word in the store; and the
+        watchdog of NCCL ends this process when the time of the group is over.
+        """
+        begun = time.monotonic()
+
+        def look() -> None:
+            limit = patience(timeout_of(self._ranks.group, self._ranks.device()))
+            if (waited := time.monotonic() - begun) > limit:
+                raise LateError(f"nothing has come for {waited:.0f} s")
+            if self._roll.is_silent():
+                raise LateError("a rank sends nothing more")
+
+        return look
+
+    def _tensors(self, size: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what is sent, what all have sent, and that on the host."""
         device = self._ranks.device()
         mine = torch.empty(size, dtype=torch.uint8, device=device)
         whole = torch.empty(self._ranks.world * size, dtype=torch.uint8, device=device)
-        return mine, whole
+        return mine, whole, host_of(whole)
 
     def _missing(self, what: str, error: RuntimeError, waited: float) -> WindowError:
         is_closed = any(words in str(error) for words in CLOSED)

@@ -46,15 +46,31 @@ class RollCall:
         self._ranks = ranks
         number = _counted[ranks.group] = _counted.get(ranks.group, 0) + 1
         self._prefix = f"instep/{number}"
+        self._store: Any = None
+        """A connection of its own for looking while a device waits."""
 
-    def leave(self, rounds: int, reason: str) -> None:
-        """Say why this rank gives up, before a round that the others may come to."""
+    def leave(self, rounds: int, reason: str, *, is_silent: bool = False) -> None:
+        """Say why this rank gives up, before a round that the others may come to.
+
+        is_silent: whether it sends nothing at all from here on, not even that.
+        """
         store = store_of(self._ranks.group)
         # Without it, the others find out that this rank is missing, and not why.
         with contextlib.suppress(RuntimeError):
             if store is not None:
                 number = store.add(f"{self._prefix}/left", 1)
                 store.set(f"{self._prefix}/left/{number}", f"{rounds} {self._ranks.rank} {reason}")
+                store.add(f"{self._prefix}/silent", int(is_silent))
+
+    def is_silent(self) -> bool:
+        """Return whether a rank has given up without sending its part of what others wait for."""
+        self._store = self._store or store_of(self._ranks.group)
+        if self._store is None:
+            return False
+        # A store that cannot be asked any more was taken along by who held it.
+        with contextlib.suppress(RuntimeError):
+            return bool(self._store.add(f"{self._prefix}/silent", 0) > 0)
+        return False
 
     def call(self, rounds: int, waited: float, *, is_closed: bool) -> Absence:
         """Say that this rank is here, and return who is not, or has come much later.

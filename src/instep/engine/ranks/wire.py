@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 SPUN = 0.002
 """Seconds for which a device is asked again and again; after that, with pauses."""
 PAUSE = 50e-6
+LOOK = 0.25
+"""Seconds after which it is asked whether there is anything left to wait for."""
 MARGIN, SHARE = 12.0, 0.25
 """Before its timeout NCCL's watchdog lets nobody speak any more: so many seconds of it, or such a
 part of it, whichever is less, are left to find out who is missing and to say so."""
 
 
 class LateError(RuntimeError):
-    """A collective was not over in time."""
+    """A collective is not over, and will not be."""
 
 
 def begin_all_gather(whole: Tensor, mine: Tensor, group: Any) -> Any:
@@ -42,29 +44,38 @@ def all_gather(whole: Tensor, mine: Tensor, group: Any) -> None:
     begin_all_gather(whole, mine, group).wait()
 
 
-def on_host(whole: Tensor, work: Any, group: Any) -> Tensor:
-    """Wait for what all have sent, and return it on the host.
+def on_host(whole: Tensor, here: Tensor, work: Any, until: Callable[[], None]) -> Tensor:
+    """Wait for what all have sent, and return it on the host, in `here`.
 
-    With gloo the wait itself ends with the group's timeout. With NCCL it is only the device that
-    waits: who asks for the numbers hangs until the watchdog ends this process, without a word.
+    With gloo the wait itself ends, with the group's timeout or when somebody is gone. With NCCL it
+    is only the device that waits: who asks it for the numbers hangs until torch's watchdog ends
+    this process, without a word. `until` is called while nothing has come, and may raise.
     """
     work.wait()
     if whole.device.type != "cuda":
         return whole
-    here = torch.empty(whole.shape, dtype=whole.dtype, pin_memory=True)
     here.copy_(whole, non_blocking=True)
     copied = torch.cuda.current_stream(whole.device).record_event()
-    wait_until(copied.query, patience(timeout_of(group, whole.device)))
+    wait_for(copied.query, until)
     return here
 
 
-def wait_until(is_done: Callable[[], bool], seconds: float) -> None:
-    """Wait, and raise if it takes longer than that."""
+def host_of(whole: Tensor) -> Tensor:
+    """Return where a tensor goes that is read on the host: itself, if it is there."""
+    if whole.device.type != "cuda":
+        return whole
+    return torch.empty(whole.shape, dtype=whole.dtype, pin_memory=True)
+
+
+def wait_for(is_done: Callable[[], bool], until: Callable[[], None]) -> None:
+    """Wait until something is done, and ask every `LOOK` seconds whether it still can be."""
     since = time.monotonic()
+    looked = 0.0
     while not is_done():
         waited = time.monotonic() - since
-        if waited > seconds:
-            raise LateError(f"nothing came within {waited:.1f} s")
+        if waited > looked + LOOK:
+            looked = waited
+            until()
         time.sleep(0 if waited < SPUN else PAUSE)
 
 
