@@ -219,12 +219,12 @@ def main() -> None:
     parser.add_argument("--ways", nargs="*", default=[], type=int, help="numbers of ways to run")
     args = parser.parse_args()
 
-    def ways(width: int) -> list[Way]:
-        every = enumerate([*WAYS, abreast(width), unsplit(SAMPLES)])
+    def ways(*widths: int) -> list[Way]:
+        every = enumerate([*WAYS, *map(abreast, widths), unsplit(SAMPLES)])
         return [way for number, way in every if not args.ways or number in args.ways]
 
     # As wide as the window's memory stays near that of the plain loop; small models have room.
-    widths = {512: 4, 1024: 2, 2048: 2}
+    widths = {512: (4, 8), 1024: (2,), 2048: (2,)}
     words = {n: torch.randint(0, 32768, (SAMPLES, n + 1), device="cuda") for n in widths}
     few = torch.randint(0, 8192, (SAMPLES, 257), device="cuda")
     patches = torch.rand(SAMPLES, 3, 128, 128, device="cuda")
@@ -232,7 +232,7 @@ def main() -> None:
     sections: dict[str, tuple[list[str], Callable[[], list[list[str]]]]] = {
         "close": (["close of 742 M parameters, clipped", "ms", "of the floor"], close_rows),
         **{
-            f"gpt-{n}": (windows, lambda n=n: window_rows(GPT, words[n], loss_of, ways(widths[n])))  # type: ignore[misc]
+            f"gpt-{n}": (windows, lambda n=n: window_rows(GPT, words[n], loss_of, ways(*widths[n])))  # type: ignore[misc]
             for n in words
         },
         "where": (
