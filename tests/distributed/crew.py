@@ -33,10 +33,12 @@ class Crew:
     """So many processes, each a rank of a process group that every case gets anew."""
 
     backend = "gloo"
+    patience: float | None = None
+    """Seconds after which a case has hung here, if they are not those of all crews."""
     prepare: Callable[[int], None] | None = None
     """What each process does before its first group, told its rank."""
-    finish: Callable[[], None] = staticmethod(distributed.destroy_process_group)
-    """What it does with the group after each case."""
+    finish: Callable[[], bool] | None = None
+    """What it does with the group after each case, if not destroy it; False if it has to end."""
 
     def __init__(self, world: int) -> None:
         self.world = world
@@ -48,7 +50,7 @@ class Crew:
         context.set_forkserver_preload(["torch.distributed.fsdp", "tests.distributed.kit"])
         for rank in range(self.world):
             here, there = context.Pipe()
-            args = (rank, self.world, there, type(self).prepare, self.finish)
+            args = (rank, self.world, there, type(self).prepare, type(self).finish)
             process = context.Process(target=_work, args=args, daemon=True)
             process.start()
             there.close()
@@ -61,7 +63,7 @@ class Crew:
         store = tempfile.mktemp(prefix="instep-store-")  # noqa: S306 -- torch makes the file
         for _, pipe in self._started:
             pipe.send((case, args, store, timeout, self.backend))
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + (self.patience or PATIENCE)
         answers: list[Any] = []
         for rank, (_, pipe) in enumerate(self._started):
             ended = "" if pipe.poll(max(until - time.monotonic(), 0.0)) else "hung"
@@ -73,10 +75,12 @@ class Crew:
                 self.end()
                 raise AssertionError(f"rank {rank} {ended} in {case.__name__}{args}")
         Path(store).unlink(missing_ok=True)
-        errors = [answer if failed else None for failed, answer in answers]
+        if not all(stays for *_, stays in answers):
+            self.end()
+        errors = [answer if failed else None for failed, answer, _ in answers]
         if any(errors):
             raise RankError(errors)
-        return [answer for _, answer in answers]
+        return [answer for _, answer, _ in answers]
 
     def end(self) -> None:
         """End every process that was started here."""
@@ -92,7 +96,7 @@ def _work(
     world: int,
     pipe: Any,
     prepare: Callable[[int], None] | None,
-    finish: Callable[[], None],
+    finish: Callable[[], bool] | None,
 ) -> None:
     torch.set_num_threads(1)
     if prepare is not None:
@@ -102,12 +106,13 @@ def _work(
             case, args, store, timeout, backend = pipe.recv()
         except EOFError:
             return
+        stays = [True]
         try:
-            with group(rank, world, store, timeout, backend, finish):
+            with group(rank, world, store, timeout, backend, finish, stays):
                 answer = (False, case(rank, world, *args))
         except BaseException as error:  # noqa: BLE001 -- whatever it is, the parent wants to know
             answer = (True, text_of(error))
-        pipe.send(answer)
+        pipe.send((*answer, *stays))
 
 
 def text_of(error: BaseException) -> str:
@@ -123,7 +128,8 @@ def group(
     store: str,
     timeout: float,
     backend: str = "gloo",
-    finish: Callable[[], None] = distributed.destroy_process_group,
+    finish: Callable[[], bool] | None = None,
+    stays: list[bool] | None = None,
 ) -> Iterator[None]:
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -139,4 +145,7 @@ def group(
     finally:
         # A DDP model that outlives its group never ends.
         gc.collect()
-        finish()
+        if finish is None:
+            distributed.destroy_process_group()
+        elif stays is not None:
+            stays[:] = [finish()]

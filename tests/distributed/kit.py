@@ -48,8 +48,10 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
     if not tensor.is_cuda:
         return tensor.full_tensor()
     # By the host: what `full_tensor` asks of gloo on a GPU ends in a segmentation fault (2.11).
-    parts: list[Any] = [None] * tensor.device_mesh.size()
-    distributed.all_gather_object(parts, tensor.to_local().cpu(), tensor.device_mesh.get_group())
+    # Of a mesh of replicas, those along which it is cut.
+    group = tensor.device_mesh.get_group(tensor.device_mesh.ndim - 1)
+    parts: list[Any] = [None] * group.size()
+    distributed.all_gather_object(parts, tensor.to_local().cpu(), group)
     return torch.cat(parts)
 
 

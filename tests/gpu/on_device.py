@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import distributed
-from torch.distributed import distributed_c10d
 from torch.overrides import TorchFunctionMode
 
 from tests.distributed.crew import Crew
@@ -99,15 +98,17 @@ def pretend_machines(rank: int) -> None:
     )
 
 
-def leave_group() -> None:
-    """Destroy the group, which waits for what was begun; abort it where that will never end."""
+def leave_group() -> bool:
+    """Destroy the group, which waits for what was begun; not where that will never end.
+
+    A process whose device waits for others that are gone is of no use any more.
+    """
     until = time.monotonic() + 1.0
     while not (is_idle := torch.cuda.current_stream().query()) and time.monotonic() < until:
         time.sleep(0.01)
     if is_idle:
         distributed.destroy_process_group()
-    else:
-        distributed_c10d._abort_process_group()
+    return is_idle
 
 
 class NCCLCrew(Crew):
@@ -116,6 +117,7 @@ class NCCLCrew(Crew):
     backend = "nccl"
     prepare = staticmethod(pretend_machines)
     finish = staticmethod(leave_group)
+    patience = 180.0
 
     def run(self, case: Callable[..., Any], *args: Any, timeout: float = 40.0) -> list[Any]:
         # To connect takes seconds, and its watchdog would end the processes while they look who
