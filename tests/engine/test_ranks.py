@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from instep.engine.arithmetic import Part, total
-from instep.engine.ranks import farewell, headers, reduction
+from instep.engine.ranks import exchange as exchanges
+from instep.engine.ranks import farewell, headers, reduction, wire
 from instep.engine.ranks.exchange import HEAD, SLOT, Exchange, _read, _slot
 from instep.engine.ranks.headers import Kind, Said, Share, Verdict
 from instep.engine.ranks.reduction import Reduction, places_of
+from instep.engine.ranks.rollcall import Absence
 from instep.engine.ranks.sharded import ShardedBuffers
 from instep.engine.ranks.world import ALONE, Ranks, ranks_of, wrapped_in
 from instep.errors import WindowError
@@ -275,3 +277,31 @@ def test_nothing_on_the_host_is_given_to_a_group_of_another_device(monkeypatch):
     norms._make_sent()
     sent = [*exchange._usual, *exchange._last, *exchange._tensors(SLOT + 1), norms._sent]
     assert {each.device.type for each in sent} == {"meta"}
+
+
+def test_a_sum_on_a_device_is_waited_for_and_given_up_when_a_rank_is_silent(monkeypatch):
+    """The headers may travel between the hosts; the gradients are where the parameters are."""
+    asked = []
+
+    class Stream:
+        def record_event(self):
+            return mock.Mock(**{"query.side_effect": lambda: asked.append(1) or len(asked) > 3})
+
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: Stream())
+    monkeypatch.setattr(wire, "LOOK", 0.0)
+    home = torch.device("cuda", 1)
+    exchange = Exchange(Ranks(0, 2, Group("cpu"), "replicas", home=home))
+    exchange._roll = mock.Mock(**{"is_silent.return_value": False})
+    times = []
+    monkeypatch.setattr(exchanges, "timeout_of", lambda _, device: times.append(device) or 60.0)
+    with exchange.waiting("the sum"):
+        pass
+    assert len(asked) == 4
+    assert set(times) == {home}
+    asked[:] = []
+    exchange._roll.is_silent.return_value = True
+    exchange._roll.call.return_value = Absence([False, True], {1: "KeyboardInterrupt"})
+    told = pytest.raises(WindowError, match="rank 1 gave up, so the sum did not happen")
+    with told, exchange.waiting("the sum"):
+        pass
+    assert len(asked) < 4

@@ -20,6 +20,7 @@ from instep.engine.ranks.wire import (
     host_of,
     on_host,
     patience,
+    settle,
     timeout_of,
 )
 from instep.errors import WindowError, said_of
@@ -141,10 +142,15 @@ class Exchange:
 
     @contextlib.contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """Turn the error of a collective into one that says what was waited for, and for whom."""
+        """Turn the error of a collective into one that says what was waited for, and for whom.
+
+        A collective on a device is over when the device is done, and not before.
+        """
         since = time.monotonic()
         try:
             yield
+            # Where the gradients are, also if the headers travel between the hosts.
+            settle(self._ranks.home, self._hope(self._ranks.home))
         except RuntimeError as error:
             if isinstance(error, WindowError | torch.OutOfMemoryError):
                 raise
@@ -161,11 +167,11 @@ class Exchange:
             if meanwhile is not None:
                 meanwhile()
         finally:
-            here = on_host(whole, here, work, self._hope())
+            here = on_host(whole, here, work, self._hope(whole.device))
         heard = ctypes.string_at(here.data_ptr(), here.numel())
         return [heard[start : start + size] for start in range(0, len(heard), size)]
 
-    def _hope(self) -> Callable[[], None]:
+    def _hope(self, device: torch.device | None) -> Callable[[], None]:
         """Return what raises where it is in vain to wait for a device any longer.
 
         A rank that has gone away without sending its part has left a word in the store; and the
@@ -174,7 +180,7 @@ class Exchange:
         begun = time.monotonic()
 
         def look() -> None:
-            limit = patience(timeout_of(self._ranks.group, self._ranks.device()))
+            limit = patience(timeout_of(self._ranks.group, device))
             if (waited := time.monotonic() - begun) > limit:
                 raise LateError(f"nothing has come for {waited:.0f} s")
             if self._roll.is_silent():

@@ -55,9 +55,14 @@ def on_host(whole: Tensor, here: Tensor, work: Any, until: Callable[[], None]) -
     if whole.device.type != "cuda":
         return whole
     here.copy_(whole, non_blocking=True)
-    copied = torch.cuda.current_stream(whole.device).record_event()
-    wait_for(copied.query, until)
+    settle(whole.device, until)
     return here
+
+
+def settle(device: torch.device | None, until: Callable[[], None]) -> None:
+    """Wait for what a device has been given to do, collectives among it, as `on_host` does."""
+    if device is not None and device.type == "cuda":
+        wait_for(torch.cuda.current_stream(device).record_event().query, until)
 
 
 def host_of(whole: Tensor) -> Tensor:
@@ -88,7 +93,7 @@ def patience(timeout: float) -> float:
     return timeout - min(MARGIN, SHARE * timeout)
 
 
-def timeout_of(group: Any, device: torch.device) -> float:
+def timeout_of(group: Any, device: torch.device | None) -> float:
     """Return the seconds after which a group's collectives have failed."""
     options = group._get_backend(device).options  # noqa: SLF001 -- there is no public way
     return float(options._timeout.total_seconds())  # noqa: SLF001
