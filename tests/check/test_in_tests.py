@@ -4,7 +4,7 @@ import pytest
 
 from instep.check.fixing import fix_unit
 from instep.check.judge import judge
-from tests.check.test_repairs import MADE, unit_of
+from tests.check.repairs import MADE, unit_of
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from instep.check.judge import judge
-from tests.check.test_repairs import HEAD, MADE, codes, unit_of
+from tests.check.repairs import HEAD, MADE, codes, unit_of
 
 SCALED = (
     MADE
