@@ -24,7 +24,7 @@ from benchmarks.gpu.timing import (
     milliseconds,
     peak_gibibytes,
 )
-from benchmarks.gpu.ways import LIMIT, WAYS, Way, abreast, optimizer_of, unsplit
+from benchmarks.gpu.ways import LIMIT, WAYS, Way, abreast, larger, optimizer_of, unsplit
 from benchmarks.gpu.where import by_kind, kernels_of
 from benchmarks.report import table, write_section
 
@@ -219,22 +219,25 @@ def main() -> None:
     parser.add_argument("--ways", nargs="*", default=[], type=int, help="numbers of ways to run")
     args = parser.parse_args()
 
-    def ways(*widths: int) -> list[Way]:
-        every = enumerate([*WAYS, *map(abreast, widths), unsplit(SAMPLES)])
-        return [way for number, way in every if not args.ways or number in args.ways]
+    def ways(*widths: int, pieces: Sequence[int] = ()) -> list[Way]:
+        every = [*WAYS, *map(abreast, widths), *map(larger, pieces), unsplit(SAMPLES)]
+        return [way for number, way in enumerate(every) if not args.ways or number in args.ways]
 
     # As wide as the window's memory stays near that of the plain loop; small models have room.
     widths = {512: (4, 8), 1024: (2,), 2048: (2,)}
+    pieces = {512: (2, 4), 1024: (2,), 2048: ()}
     words = {n: torch.randint(0, 32768, (SAMPLES, n + 1), device="cuda") for n in widths}
     few = torch.randint(0, 8192, (SAMPLES, 257), device="cuda")
     patches = torch.rand(SAMPLES, 3, 128, 128, device="cuda")
     windows = ["way", "ms per window", "times the plain loop", "peak GiB"]
+
+    def large(tokens: int) -> list[list[str]]:
+        every = ways(*widths[tokens], pieces=pieces[tokens])
+        return window_rows(GPT, words[tokens], loss_of, every)
+
     sections: dict[str, tuple[list[str], Callable[[], list[list[str]]]]] = {
         "close": (["close of 742 M parameters, clipped", "ms", "of the floor"], close_rows),
-        **{
-            f"gpt-{n}": (windows, lambda n=n: window_rows(GPT, words[n], loss_of, ways(*widths[n])))  # type: ignore[misc]
-            for n in words
-        },
+        **{f"gpt-{n}": (windows, partial(large, n)) for n in words},
         "where": (
             ["ms of a window, by tokens per micro-batch", *(f"{n:,}" for n in words)],
             lambda: where_rows(list(words.values())),

@@ -135,8 +135,19 @@ def unsplit(samples: int) -> Way:
     It is no window of micro-batches, and needs their memory together; whatever is made of
     micro-batches has as much to compute.
     """
+    return _in_pieces("all at once", samples)
+
+
+def larger(samples: int) -> Way:
+    """Return our fastest way with so many of the samples at a time: the update is the same, and it
+    is for whom the memory that the plain loop needs for one sample is enough for more of them.
+    """
+    return _in_pieces(f"{samples} at a time", samples)
+
+
+def _in_pieces(name: str, samples: int) -> Way:
     return Way(
-        "Stepper(fused, capture), fuse, compiled, all at once",
+        f"Stepper(fused, capture), fuse, compiled, {name}",
         stepper(fused=True, capture=True, split=samples),
         compiled=True,
         fused=True,

@@ -51,6 +51,16 @@ def test_a_layer_that_is_parametrized_in_its_place():
     assert severity == "error"
 
 
+def test_a_layer_that_is_replaced_again_and_again():
+    turn = [zero(), HEAD, backward(models=("model",)), step()]
+    severity, message = judged(rule, MODEL, optimizer("model"), *turn, *turn)[5]
+    assert severity == "warning"
+    assert message.startswith("`model.fc` is replaced after `optimizer` was made")
+    other = at(6, Rebound("model.conv", "model", "model.conv#2", parameters=True))
+    found = judged(rule, MODEL, optimizer("model"), HEAD, other, *LOOP)
+    assert {line: severity for line, (severity, _) in found.items()} == {5: "error", 6: "error"}
+
+
 def test_a_layer_of_a_model_with_a_number():
     layer = Created("model.fc#2", "model", {"part_of": "model#3"})
     again = at(5, Rebound("model.fc", "model#3", "model.fc#2", parameters=True))

@@ -9,7 +9,8 @@ meant. Replacing a head, wrapping a layer in `weight_norm`, building the model a
 the embeddings after tokens were added is. A whole model that takes another one's place, and
 embeddings that are resized, are reported as a warning: in the repositories that this rule was
 measured on, none of the few findings of these two kinds was right. The new model had an optimizer
-of its own or was a copy to keep, and the embeddings had the right size already.
+of its own or was a copy to keep, and the embeddings had the right size already. So is a layer that
+is replaced again and again while the training goes on: a solver may train it in that way.
 
 **Fix.** Replace first, make the optimizer afterwards; or hand the new parameters over with
 `optimizer.add_param_group({"params": model.head.parameters()})`.
@@ -106,11 +107,24 @@ def _judge(view: View, at: int, rebound: Rebound) -> Finding | None:
                 rebound,
                 f"`{spelled(rebound.name)}` is replaced after `{spelled(optimizer)}` was made, "
                 "which goes on updating the old parameters: the new ones are never trained.",
-                severity=Severity.ERROR if _is_layer(view, rebound) else Severity.WARNING,
+                severity=_severity(view, rebound, after),
                 related=[(made, "optimizer made here"), (step, "stepped here")],
                 evidence=[made, step],
             )
     return None
+
+
+def _severity(view: View, rebound: Rebound, after: Sequence[Event]) -> Severity:
+    """Be sure of one layer that is replaced once: what is replaced again and again may be trained
+    in that way, as by a solver, or be begun anew on purpose.
+    """
+    if not _is_layer(view, rebound) or any(_is_again(rebound, event) for event in after):
+        return Severity.WARNING
+    return Severity.ERROR
+
+
+def _is_again(rebound: Rebound, event: Event) -> bool:
+    return isinstance(event, Rebound) and event.place == rebound.place
 
 
 def _is_layer(view: View, rebound: Rebound) -> bool:
