@@ -2,6 +2,7 @@ import gc
 import subprocess
 import sys
 import threading
+import weakref
 
 import pytest
 
@@ -74,6 +75,32 @@ def test_the_garbage_collector_is_left_as_it_was():
         assert gc.get_threshold() > usual
         raise RuntimeError
     assert gc.get_threshold() == usual
+
+
+class Cycle:
+    """What only the collector of garbage can drop."""
+
+    def __init__(self):
+        self.me = self
+
+
+def test_what_a_file_leaves_behind_is_gone_when_the_next_one_begins():
+    left = []
+
+    def work(task):
+        alive = [one() is not None for one in left]
+        left.append(weakref.ref(Cycle()))
+        return alive
+
+    gc.disable()
+    try:
+        found = [
+            alive
+            for _, alive in spread([Task(name, 1, False) for name in "abc"], lambda: work, jobs=1)
+        ]
+    finally:
+        gc.enable()
+    assert found == [[], [False], [False, False]]
 
 
 def test_where_nobody_collects_garbage_it_is_collected_only_inside():
