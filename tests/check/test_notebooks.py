@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from instep.check.notebooks import notebook_units
 from instep.check.problems import Diagnostic
+from instep.rules.silencing import read_comments
 from instep.trace import Place
 
 
@@ -157,6 +158,49 @@ def test_a_cell_that_is_indented_as_a_whole_is_read_as_ipython_does(cell):
 def test_a_cell_that_goes_further_in_below_a_comment_is_broken():
     diagnostic = notebook_units(dumped(notebook(code("# why\n    x = 1"))), "a.ipynb")
     assert (diagnostic.kind, diagnostic.place.line) == ("syntax-error", 2)
+
+
+TRAINS = "for x in loader:\n    loss = net(x).mean()\n    loss.backward()\n    optimizer.step()"
+
+
+def test_a_cell_that_does_not_parse_is_left_out():
+    whole = dumped(notebook(code("x = = 1\nloss.backward()"), code(TRAINS), code("see: 3 < ")))
+    unit = only(whole)
+    assert [(d.kind, d.place.cell, d.place.line) for d in unit.left_out] == [("syntax-error", 1, 1)]
+    assert where(unit, "loss = net").cell == 2
+    assert unit.write_back(unit.text) == whole
+    changed = unit.write_back(unit.text.replace("optimizer.step()", "pass"))
+    assert changed == whole.replace("optimizer.step()", "pass")
+
+
+@pytest.mark.parametrize(
+    "broken", ["loss.backward(", 'x = """open\nbackward()', "for backward() in x:", "  if 1:\n"]
+)
+def test_a_cell_that_is_not_closed_takes_no_other_with_it(broken):
+    unit = only(dumped(notebook(code(broken + "backward("), code(TRAINS), code("y = 2"))))
+    assert [fault.place.cell for fault in unit.left_out] == [1]
+    assert where(unit, "y = 2").cell == 3
+
+
+def test_comments_in_what_is_hidden_are_left_alone():
+    hidden = [
+        "x = = 1  # instep: ignore[zero-fill]",
+        "!ls  # noqa: INS101",
+        "y = 1  # noqa: INS101",
+    ]
+    whole = dumped(notebook(*map(code, hidden), code(TRAINS)))
+    comments = read_comments(only(whole).text)
+    assert [comment.text for comment in comments.suppressions] == ["# noqa: INS101"]
+    assert where(only(whole), "y = 1").line == 1
+    skipped = dumped(notebook(code("x = = 1  # instep: skip-file"), code(TRAINS)))
+    assert read_comments(only(skipped).text).skips_file
+
+
+def test_a_notebook_of_which_nothing_is_left_is_broken():
+    whole = dumped(notebook(code("x = 1"), code(TRAINS + "(")))
+    assert notebook_units(whole, "a.ipynb").place.cell == 2
+    whole = dumped(notebook(code("print 'epoch'"), code(TRAINS)))
+    assert notebook_units(whole, "a.ipynb").kind == "python-2"
 
 
 def test_wanted_is_asked_about_the_code_too():

@@ -64,6 +64,20 @@ def test_only_files_that_speak_of_training_are_read(tree):
     assert fakes.judged == ["a.py", "c/d.py"]
 
 
+def test_a_cell_that_does_not_parse_is_told_and_the_others_are_checked(tree):
+    cells = [
+        {"cell_type": "code", "source": source}
+        for source in ("x = = backward()", LOOP, "and = more")
+    ]
+    tree(a_ipynb=json.dumps({"cells": cells, "metadata": {}}))
+    [outcome] = run().outcomes
+    assert outcome.diagnostic is None
+    assert [(f.place.cell, f.place.line) for f in outcome.findings] == [(2, 3)]
+    [told] = outcome.unjudged
+    assert (told.place.cell, told.place.line) == (1, 1)
+    assert told.reason == "this cell does not parse, and was left out (invalid syntax)"
+
+
 def test_a_named_file_is_parsed_in_any_case(tree):
     tree(broken_py="def (", b_py="x = bad\n")
     checked = run("./broken.py", "b.py")

@@ -43,8 +43,13 @@ def neutralise(cell: str) -> str:
     if lines[first].startswith("%%"):
         name = re.match(r"%%(\w*)", lines[first])
         if name is None or name[1] not in _PYTHON_CELLS:
-            return "\n".join(f"#{_MARK}{line}" for line in lines)
+            return hide_all(cell)
     return "\n".join(_hide(lines))
+
+
+def hide_all(cell: str) -> str:
+    """Hide every line of a cell; `revive` brings them back."""
+    return "\n".join(f"#{_MARK}{line}" for line in cell.split("\n"))
 
 
 def revive(text: str) -> str:

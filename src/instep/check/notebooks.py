@@ -1,7 +1,8 @@
 """Jupyter notebooks: the code cells as one Python text, and edits back into their JSON.
 
 Only the `source` of a cell that changed is written again, in the layout it had; the rest of the
-file is not touched, so that a fix is a small diff.
+file is not touched, so that a fix is a small diff. A cell that does not parse is left out, as
+Jupyter runs the others all the same.
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from instep.check import json_spans
 from instep.check.lines import plain, restore
-from instep.check.magics import neutralise, revive
+from instep.check.magics import hide_all, neutralise, revive
+from instep.check.parsing import Fault, parse
 from instep.check.problems import Diagnostic, diagnose
-from instep.check.units import Locator, Splice, Spot, Unit, build, line_at
+from instep.check.units import Locator, Splice, Spot, Unit, build, fault_at, line_at
+from instep.check.words import wanted as is_about_training
 from instep.trace import Place
-from instep.trace.plain import dataclass
+from instep.trace.plain import dataclass, replace
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
     from instep.check.json_spans import Span
     from instep.check.units import Wanted
 
@@ -111,22 +116,50 @@ def notebook_units(whole: str, path: str, wanted: Wanted | None = None) -> list[
         line = whole.count("\n", 0, error.pos) + 1 if isinstance(error, json.JSONDecodeError) else 1
         return diagnose("bad-notebook", Place(path, line), f"it cannot be read ({error}).")
     cells = tuple(found)
-    text, spots = _join(cells)
+    numbered = tuple(enumerate(cells, start=1))
+    text, spots = _join(numbered)
     if not cells or (wanted is not None and not wanted(text)):
         return []
-    built = build(text, "notebook", Locator(path, spots), NotebookOrigin(whole, cells))
+    origin = NotebookOrigin(whole, cells)
+    built = build(text, "notebook", Locator(path, spots), origin)
+    if isinstance(built, Diagnostic) and built.kind == "syntax-error":
+        built = _of_sound_cells(path, numbered, origin) or built
     return built if isinstance(built, Diagnostic) else [built]
 
 
-def _join(cells: tuple[Cell, ...]) -> tuple[str, tuple[Spot, ...]]:
+def _of_sound_cells(
+    path: str, cells: tuple[tuple[int, Cell], ...], origin: NotebookOrigin
+) -> Unit | None:
+    """Return the unit of the cells that parse, if there is anything about training in them."""
+    broken = {}
+    for number, cell in cells:
+        text, spots = _join([(number, cell)])
+        tree = parse(text)
+        if isinstance(tree, Fault):
+            broken[number] = fault_at(tree, Locator(path, spots))
+    if any(fault.kind != "syntax-error" for fault in broken.values()):
+        return None  # what was written for Python 2 was so as a whole
+    if not any(is_about_training(cell.source) for number, cell in cells if number not in broken):
+        return None
+    text, spots = _join(cells, broken)
+    built = build(text, "notebook", Locator(path, spots), origin)
+    if isinstance(built, Diagnostic):
+        return None
+    told = (n for n, cell in cells if n in broken and is_about_training(cell.source))
+    return replace(built, left_out=tuple(broken[number] for number in told))
+
+
+def _join(
+    cells: Iterable[tuple[int, Cell]], broken: Collection[int] = ()
+) -> tuple[str, tuple[Spot, ...]]:
     parts = []
     spots = []
-    for number, cell in enumerate(cells, start=1):
-        hidden = neutralise(cell.source)
-        asked = _INDENTED if _is_indented(hidden) else ""
-        parts.append(f"{asked}{_BOUNDARY}{number}\n{hidden}\n")
+    for number, cell in cells:
+        source = hide_all(cell.source) if number in broken else neutralise(cell.source)
+        asked = _INDENTED if _is_indented(source) else ""
+        parts.append(f"{asked}{_BOUNDARY}{number}\n{source}\n")
         spots.append(Spot(1, cell=number))
-        spots.extend(Spot(line + 1, cell=number) for line in range(hidden.count("\n") + 1))
+        spots.extend(Spot(line + 1, cell=number) for line in range(source.count("\n") + 1))
     return "".join(parts), tuple(spots)
 
 

@@ -80,6 +80,10 @@ def _speaks_to_us(text: str) -> bool:
     return "instep:" in lowered or ("noqa" in lowered and _OURS.search(lowered) is not None)
 
 
+def _left_out(fault: Diagnostic) -> str:
+    return f"this cell does not parse, and was left out ({fault.what.rstrip('.')})"
+
+
 def _brief(error: Exception) -> str:
     said = f"{type(error).__name__}: {error}".splitlines()[0]
     trace = error.__traceback__
@@ -132,6 +136,7 @@ class _Checked:
                 silenced += [as_shown(finding, self.path) for finding in heard.silenced]
             elsewhere += [as_shown(finding, self.path) for finding in judgement.elsewhere]
             unjudged += [Unjudged(each.place, each.reason) for each in judgement.unjudged]
+            unjudged += [Unjudged(each.place, _left_out(each)) for each in unit.left_out]
             loops += judgement.loops
         return Outcome(
             self.path,

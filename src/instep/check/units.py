@@ -143,6 +143,8 @@ class Unit:
     """`text`, parsed."""
     origin: Origin = field(repr=False, compare=False)
     encoding: str = "utf-8"
+    left_out: tuple[Diagnostic, ...] = field(default=(), repr=False, compare=False)
+    """Cells about training that do not parse, and are hidden in `text`."""
 
     def write_back(self, new_text: str) -> str:
         """Return the whole file with this unit's text replaced, and nothing else changed."""

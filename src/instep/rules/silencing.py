@@ -25,6 +25,8 @@ _DIRECTIVE = (
     r"|(?P<word>[\w-]+))"
     r"|#\s*(?P<noqa>noqa)\b(?:\s*:\s*(?P<codes>[A-Z]+[0-9]+(?:[\s,]+[A-Z]+[0-9]+)*))?"
 )
+_HIDDEN = "#\x1f"
+"""How a comment begins that holds what is no Python: the magic or the broken cell of a notebook."""
 _LIKELY = pattern(r"#\s*(?:instep:|noqa\b(?:(?!\s*:\s*[A-Z]+[0-9])|[^\n]*\bINS))", re.IGNORECASE)
 """Not what names rules of other tools alone: such comments are common, and reading them is slow."""
 _STRING_OR_COMMENT = pattern(
@@ -75,6 +77,8 @@ def read_comments(text: str) -> Comments:
             end = start + len(match[0].encode("utf-8", "replace"))
             if match["skip"]:
                 skips = True
+            elif comment.startswith(_HIDDEN):
+                continue  # nothing is reported there
             elif match["word"]:
                 misspelled.append(Suppression(line, start, end, match[0], (match["word"],)))
             else:
