@@ -241,6 +241,37 @@ for x, y in loader:
     assert codes(made + loop.format("BatchNorm2d")) == {"INS502"}
 
 
+def test_a_layer_that_a_class_only_speaks_of_is_none_of_its_own():
+    text = (
+        HEAD
+        + """\
+class Distance(torch.nn.Module):
+    \'\'\'Compare, as after Linear(1, 8).
+
+    See also: {said}
+    \'\'\'
+    def __init__(self):
+        super().__init__()
+        {made}
+    def forward(self, x, y):
+        return (x - y).square().mean()
+
+
+loss_fn = Distance()
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    optimizer.zero_grad()
+    loss_fn(model(x), y).backward()
+    optimizer.step()
+"""
+    )
+    silent = "# self.scale = torch.nn.Parameter(torch.ones(8))\n        self.kept = 1"
+    assert codes(text.format(said="Embedding(8)", made=silent)) == set()
+    has = "self.scale = torch.nn.Parameter(torch.ones(8))"
+    assert codes(text.format(said="nothing", made=has)) == {"INS502"}
+
+
 def test_what_an_optimizer_holds_must_be_known_for_an_error():
     def severities(made):
         judgement = judge(unit_of(HEAD + made + NEVER))

@@ -37,6 +37,31 @@ def test_it_steps_at_the_end_of_a_window_and_of_the_loader():
     assert kinds[-1] == "zero"
 
 
+@pytest.mark.parametrize(
+    ("made", "managed"),
+    [
+        ("Accelerator(deepspeed_plugin=DeepSpeedPlugin(gradient_accumulation_steps=8))", True),
+        ("Accelerator(deepspeed_plugins=plugins)", True),
+        ("Accelerator(deepspeed_plugin=None)", False),
+        ("Accelerator()", False),
+    ],
+)
+def test_with_deepspeed_the_engine_counts(made, managed):
+    source = (
+        SETUP
+        + f"from accelerate import Accelerator\naccelerator = {made}\n"
+        + """
+model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+for i, x in enumerate(loader):
+    accelerator.backward(model(x).mean() / 8)
+    if (i + 1) % 8 == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+    )
+    assert base(source).facts["job"].get("managed") == ("deepspeed" if managed else None)
+
+
 def test_it_divides_the_loss():
     assert once(PREPARED.format(steps=4) + LOOP, "backward") == [("backward", ("optimizer",), 0.25)]
     assert once(PREPARED.format(steps=1) + LOOP, "backward") == [("backward", ("optimizer",), 1.0)]

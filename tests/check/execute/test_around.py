@@ -62,6 +62,8 @@ def found(folder, source, name="train.py"):
         ("PyTorch 1.0+", None),
         ("PyTorch 1.0.1 or later", None),
         ("PyTorch 1.0-1.7", None),
+        ("- python 3.6\n- pytorch 1.0\n- librosa", (1, 0)),
+        ("PyTorch 1.0 - 1.7", None),
         ("PyTorch 1.10 and above", None),
         ("Python 3.6", None),
     ],

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from instep.check.execute.values import Value
 
 _NAME = Names(r"accelerat|^fabric$|_fabric$", re.IGNORECASE)
+_DEEPSPEED = ("deepspeed_plugin", "deepspeed_plugins")
 
 
 def is_accelerator(short: str, method: str) -> bool:
@@ -35,8 +36,10 @@ def kind_of(short: str) -> str:
     return "fabric" if "fabric" in short.lower() else "accelerate"
 
 
-def accelerator(_m: Machine, call: Call) -> Value:
-    """Follow `Accelerator(...)`."""
+def accelerator(m: Machine, call: Call) -> Value:
+    """Follow `Accelerator(...)`. Over DeepSpeed its engine counts, whatever the loop does."""
+    if any(unify(call.kwargs.get(name)) is not None for name in _DEEPSPEED):
+        m.managed = deepspeed.KIND
     steps = call.kwargs.get("gradient_accumulation_steps", 1)
     if "gradient_accumulation_plugin" in call.kwargs or REST in call.kwargs:
         steps = Unknown(f"{id(call.node)}:accumulation", "gradient_accumulation_steps")

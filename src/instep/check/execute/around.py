@@ -22,7 +22,7 @@ _TELLS = pattern(
 """Files that tell what a project needs."""
 _TORCH = pattern(
     r"\b(?:py)?torch[`*\]\"]*(?:\s+version)?\s*[:(]?\s*(?:==?|~=)?\s*`?v?(\d)\.(\d{1,2}+)(?:\.\d+)?+"
-    r"(?!\s*(?:\+|-|–|~|/|or\b|and\b|to\b|,\s*\d))",
+    r"(?![ \t]*(?:\+|-|–|~|/|or\b|and\b|to\b|,\s*\d))",
     re.IGNORECASE,
 )
 """One version of torch, and neither a range nor the least of them."""

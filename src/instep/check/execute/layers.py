@@ -76,10 +76,17 @@ def of_class(cls: Class) -> tuple[bool | None, bool | None]:
     known = cls.scope.module.layers
     if cls.code not in known:
         text = cls.scope.module.text(cls.code)
-        found = _TRAINABLE.search(text, text.find(":"))  # not by its name
-        trainable = True if found and not _FREEZES.search(text) else None
+        spoken = _TRAINABLE.search(text, text.find(":"))  # not by its name
+        made = spoken is not None and _makes_trainable(cls.code)
+        trainable = True if made and not _FREEZES.search(text) else None
         known[cls.code] = (True if _has_batchnorm(cls, text) else None, trainable)
     return known[cls.code]
+
+
+def _makes_trainable(code: ast.ClassDef) -> bool:
+    """Say whether a class calls what has parameters, and not only speaks of it."""
+    calls = (part for part in walk(code) if isinstance(part, ast.Call))
+    return any(_TRAINABLE.match(f"{_called(call)}(") for call in calls)
 
 
 def may_train(net: Net) -> bool | None:
