@@ -31,6 +31,7 @@ from instep.splits.micro import Micro
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from torch import nn
     from torch.optim import Optimizer
@@ -306,7 +307,8 @@ class Stepper:
 
         Random states are put back, so load it last.
         """
-        state.load(self._loop, state_dict)
+        with self._mended():
+            state.load(self._loop, state_dict)
 
     def save(self, path: PathLike, *, extra: Any = None, wait: bool = True) -> Writing:
         """Save model, optimizers, schedulers, scaler and the stepper itself, also in a window.
@@ -330,7 +332,11 @@ class Stepper:
         """
         with self._desk.turn:
             self._desk.clear()
-            return saving.load(self, self._loop, path, previous=previous)
+            with self._mended():
+                return saving.load(self, self._loop, path, previous=previous)
+
+    def _mended(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._together is None else self._together.torn.mended()
 
     def autosave(
         self,

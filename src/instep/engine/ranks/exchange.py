@@ -14,6 +14,7 @@ from torch import Tensor
 from instep.engine.ranks.farewell import wait_at_exit
 from instep.engine.ranks.headers import Kind, Said, ranks_that, unpack
 from instep.engine.ranks.rollcall import RollCall
+from instep.engine.ranks.torn import Torn
 from instep.engine.ranks.wire import (
     LateError,
     begin_all_gather,
@@ -31,8 +32,10 @@ if TYPE_CHECKING:
 
     from instep.engine.ranks.world import Ranks
 
-SLOT = 512
-"""Bytes that every rank sends; what is longer follows in a second call, of all ranks."""
+SLOT = 509
+"""Bytes that every rank sends; what is longer follows in a second call, of all ranks. No tensor of
+a user's own has as many: if a rank gives up while another is in a collective of its own on the same
+group, that fails loudly instead of giving numbers that are none."""
 HEAD = 5
 """Of these: four for the length of what is said, one for its kind."""
 CLOSED = ("onnection closed", "onnection reset", "roken pipe", "remote process exited")
@@ -50,6 +53,7 @@ class Exchange:
         """Whether somebody is missing: the others find out as this rank did, and whom to blame."""
         self._abandoned: tuple[str, str] | None = None
         """What this rank left while the others were in it, and why: it can say nothing any more."""
+        self.torn = Torn()
         self._left: list[Any] = []
         self._usual: tuple[Tensor, Tensor, Tensor] | None = None
         self._last: tuple[Tensor, Tensor, Tensor] | None = None
@@ -71,6 +75,10 @@ class Exchange:
         """
         if self._abandoned is not None:
             raise _out_of_step(*self._abandoned)
+        if self.torn.reason is not None:
+            if not self.torn.is_told:
+                self.leave(self.torn.reason)
+            self.torn.refuse()
         self._rounds += 1
         try:
             slots, lengths = self._talk(said, what, meanwhile)
@@ -116,6 +124,7 @@ class Exchange:
         if sys.is_finalizing() or not dist.is_initialized() or not self._is_heard:
             return
         self._rounds += 1
+        self.torn.is_told = True
         said = Said(Kind.FAILED, reason[:200])
         while len(packed := said.pack()) > SLOT - HEAD:
             said = Said(Kind.FAILED, said.about[: len(said.about) // 2])

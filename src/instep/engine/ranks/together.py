@@ -85,6 +85,7 @@ class Together:
         self.any_wants_save = False
         """Whether any rank would, as heard in the last round."""
         self._exchange = Exchange(ranks)
+        self.torn = self._exchange.torn
         self._given_up = 0
         self.loops = 0
         """How many this rank has begun, also those that failed before all ranks had."""
