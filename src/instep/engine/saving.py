@@ -11,7 +11,7 @@ from instep.checkpoint import disk, files, folders
 from instep.checkpoint.background import Writing
 from instep.checkpoint.plain import copied
 from instep.checkpoint.talk import Talk
-from instep.engine import state
+from instep.engine import restoring, state
 from instep.engine.fitting import makes, misfits
 from instep.engine.ranks import errands
 from instep.engine.ranks.headers import mark
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from torch import nn
+    from torch.optim import Optimizer
 
     from instep.engine.loop import Loop
     from instep.engine.ranks.world import Ranks
@@ -223,7 +224,7 @@ def _load(stepper: Stepper, loop: Loop, place: Path, *, previous: bool) -> Loade
             parts, updates, where = read.parts, read.updates, read.path
     with talk.together("loading the checkpoint"):
         _require_fit(stepper, loop, parts, is_dealt=where.is_dir())
-    put_back(stepper, parts)
+    put_back(stepper, loop, parts)
     return Loaded(where, updates, previous, parts["extra"])
 
 
@@ -286,16 +287,32 @@ def _require_fit(stepper: Stepper, loop: Loop, parts: dict[str, Any], *, is_deal
     state.require_loadable(loop, parts["stepper"])
 
 
-def put_back(stepper: Stepper, parts: dict[str, Any]) -> None:
+def put_back(stepper: Stepper, loop: Loop, parts: dict[str, Any]) -> None:
     """Load the parts of a checkpoint into a stepper's model, optimizers and schedulers, and it."""
     for model, saved in zip(stepper.models, parts["models"], strict=True):
         bare(model).load_state_dict(saved)
     for name, together in stepper.optimizers.items():
         for optimizer, saved in zip(together, parts["optimizers"][name], strict=True):
-            optimizer.load_state_dict(saved)
+            changed = restoring.put_back(optimizer, saved)
+            if changed:
+                _say_changed(loop, optimizer, changed)
     for name, listed in stepper.schedulers.items():
         for scheduler, (_, saved) in zip(listed, parts["schedulers"][name], strict=True):
             if hasattr(scheduler, "load_state_dict"):
                 scheduler.load_state_dict(saved)
     # Last: it puts back the random states.
     stepper.load_state_dict(parts["stepper"])
+
+
+def _say_changed(loop: Loop, optimizer: Optimizer, changed: list[str]) -> None:
+    """Warn of a class that loads its state in a way of its own, which nobody can undo."""
+    kind = type(optimizer).__name__
+    more = f", and {len(changed) - 3} more" if len(changed) > 3 else ""
+    loop.core.warn(
+        f"{kind}.load_state_dict has changed what was saved: {', '.join(changed[:3])}{more}.",
+        why="this run does not go on bit for bit. The class has a load_state_dict of its own, "
+        "and what it has done could not be put right.",
+        fix=f"let {kind}.load_state_dict take over every value in its own type, or leave it to "
+        "torch's, which instep puts right.",
+        more="checkpoint",
+    )

@@ -40,7 +40,8 @@ PART = 2**22
 FEW = 2**14
 """Elements that a glance is about, or as many as one row has."""
 
-_WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""The type in which the bits of a number of so many bytes are read."""
 _WHY = (
     "every rank makes the update by itself, so that weights which differ once stay different: "
     "something has written them on one rank alone (averaged weights put in for an evaluation, a "
@@ -170,7 +171,7 @@ def bits_of(parameter: Tensor) -> Tensor:
     bits = parameter.detach().contiguous().flatten()
     if bits.is_complex():
         bits = torch.view_as_real(bits).flatten()
-    parts = bits.view(_WHOLE[bits.itemsize]).split(PART)
+    parts = bits.view(WHOLE[bits.itemsize]).split(PART)
     return torch.stack([part.sum(dtype=torch.int64) for part in parts]).sum()
 
 
