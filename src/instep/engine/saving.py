@@ -13,9 +13,10 @@ from instep.checkpoint.plain import copied
 from instep.checkpoint.talk import Talk
 from instep.engine import restoring, state
 from instep.engine.fitting import makes, misfits
+from instep.engine.portions import Portions, put_into, require_for_all
 from instep.engine.ranks import errands
 from instep.engine.ranks.headers import mark
-from instep.engine.spreading import bare, cut, dealt, destinations
+from instep.engine.spreading import bare, cut, dealt, destinations, layouts_of
 from instep.errors import StateError, WindowError
 
 if TYPE_CHECKING:
@@ -115,8 +116,16 @@ def _save_together(
     talk = _talk(stepper, loop)
     desk.seals.pop(place, None)
     # An error on one rank is one on all: nobody waits for who does not come.
-    with talk.together("the checkpoint"):
+    with talk.together("the checkpoint") as round_:
         own, shared = _own(stepper, extra), _shared(stepper)
+        portions = Portions.of(
+            shared["optimizers"], stepper.optimizers, is_alone=stepper.ranks.is_alone
+        )
+        round_.says = portions.said()
+        shared["layouts"] = layouts_of(shared["optimizers"], stepper.optimizers)
+    shared["own"] = portions.settle(round_.heard, talk)
+    with talk.together("the checkpoint") if shared["own"] else nullcontext():
+        own["states"] = portions.taken_out(shared["optimizers"], shared["own"])
     # What each rank has by itself, such as the statistics of BatchNorm, stays each rank's own.
     own["buffers"] = [
         _buffers(bare(m), s) for m, s in zip(stepper.models, shared["models"], strict=True)
@@ -233,14 +242,19 @@ def _from_folder(stepper: Stepper, found: folders.Found, talk: Talk) -> dict[str
         if found.world == talk.world:
             own = folders.own_parts(found, talk.rank)
         else:
+            require_for_all(found.rest, found.world, talk.world)
             everyone = [folders.own_parts(found, rank) for rank in range(found.world)]
             own = dict(everyone[min(talk.rank, found.world - 1)])
             states = [each["stepper"] for each in everyone]
             own["stepper"] = dealt(states, talk.rank, talk.world)
     with talk.together("reading the checkpoint"):
-        parts = folders.shared_parts(found, destinations(stepper.models, stepper.optimizers), talk)
+        # Folders of before have no layouts, and no portions.
+        layouts = found.rest.get("layouts", {})
+        to = destinations(stepper.models, stepper.optimizers, layouts)
+        parts = folders.shared_parts(found, to, talk)
     for saved, buffers in zip(parts["models"], own["buffers"], strict=True):
         saved.update(buffers)
+    put_into(parts["optimizers"], own.get("states", ()))
     return {**parts, "stepper": own["stepper"], "extra": own["extra"]}
 
 

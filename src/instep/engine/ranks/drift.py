@@ -162,8 +162,8 @@ def weights_of(parameters: Sequence[Tensor]) -> tuple[float, ...]:
         return ()
     bits = [bits_of(p) for p in parameters]
     sizes = [_size(p) for p in parameters]
-    number = zlib.crc32(repr(_fetched(bits)).encode())
-    return float(number), math.fsum(each for each in _fetched(sizes) if math.isfinite(each))
+    number = zlib.crc32(repr(fetched(bits)).encode())
+    return float(number), math.fsum(each for each in fetched(sizes) if math.isfinite(each))
 
 
 def bits_of(parameter: Tensor) -> Tensor:
@@ -184,7 +184,7 @@ def _size(parameter: Tensor) -> Tensor:
     return norm
 
 
-def _fetched(numbers: Sequence[Tensor]) -> list[float]:
+def fetched(numbers: Sequence[Tensor]) -> list[float]:
     """Read numbers from their devices, once for each device and type."""
     found: dict[int, float] = {}
     places = {(number.device, number.dtype) for number in numbers}
