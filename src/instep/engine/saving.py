@@ -307,9 +307,7 @@ def put_back(stepper: Stepper, loop: Loop, parts: dict[str, Any]) -> None:
         bare(model).load_state_dict(saved)
     for name, together in stepper.optimizers.items():
         for optimizer, saved in zip(together, parts["optimizers"][name], strict=True):
-            changed = restoring.put_back(optimizer, saved)
-            if changed:
-                _say_changed(loop, optimizer, changed)
+            load_optimizer(loop, optimizer, saved)
     for name, listed in stepper.schedulers.items():
         for scheduler, (_, saved) in zip(listed, parts["schedulers"][name], strict=True):
             if hasattr(scheduler, "load_state_dict"):
@@ -318,8 +316,11 @@ def put_back(stepper: Stepper, loop: Loop, parts: dict[str, Any]) -> None:
     stepper.load_state_dict(parts["stepper"])
 
 
-def _say_changed(loop: Loop, optimizer: Optimizer, changed: list[str]) -> None:
-    """Warn of a class that loads its state in a way of its own, which nobody can undo."""
+def load_optimizer(loop: Loop, optimizer: Optimizer, saved: dict[str, Any]) -> None:
+    """Load a state; warn of a class that does so in a way of its own, which nobody can undo."""
+    changed = restoring.put_back(optimizer, saved)
+    if not changed:
+        return
     kind = type(optimizer).__name__
     more = f", and {len(changed) - 3} more" if len(changed) > 3 else ""
     loop.core.warn(
