@@ -86,7 +86,7 @@ class Autosave:
         # As it was given: where a link leads may differ between machines.
         self._given = Path(path).absolute()
         self.extra = extra
-        """Your own data and objects: saved with each checkpoint, and filled from what was loaded."""
+        """Your own data and objects: saved each time, and filled from what was loaded."""
         self._stepper, self._loop = stepper, loop
         self._pace, self._wait = pace, wait
         self._signals = Signals(signals, deadline, self._too_late)
