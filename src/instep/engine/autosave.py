@@ -7,8 +7,6 @@ between two windows, after a step in function style.
 from __future__ import annotations
 
 import errno
-import hashlib
-import io
 import signal
 import sys
 import threading
@@ -17,11 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import torch
-
-from instep.checkpoint import disk, files
+from instep.checkpoint import disk
 from instep.checkpoint.envelope import EnvelopeError
 from instep.engine import claims, saving, state
+from instep.engine.extras import digest_of, fill, states_of
 from instep.engine.ranks import errands
 from instep.engine.signals import Signals
 from instep.errors import CheckpointError, SetupError
@@ -89,14 +86,14 @@ class Autosave:
         # As it was given: where a link leads may differ between machines.
         self._given = Path(path).absolute()
         self.extra = extra
-        """Your own data: saved with every checkpoint, and filled from the one that was loaded."""
+        """Your own data and objects: saved each time, and filled from what was loaded."""
         self._stepper, self._loop = stepper, loop
         self._pace, self._wait = pace, wait
         self._signals = Signals(signals, deadline, self._too_late)
         self.resumed: Loaded | None = self._resume()
         """The checkpoint that this run goes on from; None if it begins anew."""
         if self.resumed is not None:
-            extra.update(self.resumed.extra or {})
+            fill(extra, self.resumed.extra, loop)
         self._loaded_as = self._place()
         self._saved_at = (loop.index, time.monotonic())
         """When it was tried last."""
@@ -127,7 +124,7 @@ class Autosave:
 
     def save(self) -> None:
         """Save now; only where the run can be continued, as `stepper.save`."""
-        self._kept = self._stepper.save(self._given, extra=self.extra).updates
+        self._kept = self._stepper.save(self._given, extra=states_of(self.extra)).updates
         self._saved_at = (self._loop.index, time.monotonic())
 
     def stop(self) -> None:
@@ -178,7 +175,7 @@ class Autosave:
     def _place(self) -> tuple[object, ...]:
         """Return what differs once anything was done since a checkpoint was loaded."""
         loop = self._loop
-        return loop.index, loop.epoch, loop.is_epoch_over, loop.pending, _digest(self.extra)
+        return loop.index, loop.epoch, loop.is_epoch_over, loop.pending, digest_of(self.extra)
 
     def _is_as_loaded(self) -> bool:
         """Whether the checkpoint that was loaded says all there is to say.
@@ -256,7 +253,7 @@ class Autosave:
         self._look_for_others()
         self._saved_at = (self._loop.index, time.monotonic())
         try:
-            writing = self._stepper.save(self._given, extra=self.extra, wait=wait)
+            writing = self._stepper.save(self._given, extra=states_of(self.extra), wait=wait)
         except CheckpointError as error:
             if not isinstance(error.__cause__, OSError):
                 raise
@@ -324,18 +321,6 @@ class Autosave:
             more="autosave",
         )
         return loaded
-
-
-def _digest(extra: dict[str, Any]) -> str | None:
-    """Return a fingerprint, so that a change is known without a copy; None if there is none."""
-    try:
-        files.require_plain(extra, "extra")
-    except CheckpointError:
-        # Saving tells of it.
-        return None
-    written = io.BytesIO()
-    torch.save(extra, written)
-    return hashlib.sha256(written.getbuffer()).hexdigest()
 
 
 def _foreign(error: CheckpointError) -> CheckpointError:

@@ -355,7 +355,8 @@ class Stepper:
         a run that is started again after it was done has nothing to do.
 
         every, seconds: save after so many updates, or so much time, between two windows.
-        extra: your own data, saved along and filled from what was loaded (`run.extra`).
+        extra: your own data, saved along and filled from what was loaded (`run.extra`); objects
+            with a `state_dict()` in it, such as a ReduceLROnPlateau, are saved and loaded by that.
         wait: False writes while training goes on.
         signals: save and end when one of these comes; SIGTERM unless you say otherwise. It is
             saved at the next micro-batch, then the handler that was there before is called.
