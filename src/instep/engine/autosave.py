@@ -11,7 +11,6 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,6 +18,7 @@ from instep.checkpoint import disk
 from instep.checkpoint.envelope import EnvelopeError
 from instep.engine import claims, saving, state
 from instep.engine.extras import digest_of, fill, states_of
+from instep.engine.pace import Pace
 from instep.engine.ranks import errands
 from instep.engine.signals import Signals
 from instep.errors import CheckpointError, SetupError
@@ -34,29 +34,6 @@ if TYPE_CHECKING:
     from instep.engine.stepper import Stepper
 
 DAMAGED = ("truncated", "corrupted", "unfinished")
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How often to save.
-
-    >>> Pace(every=10).is_due(updates=9, seconds=1e6), Pace(every=10).is_due(updates=10, seconds=0)
-    (False, True)
-    >>> Pace(seconds=60.0).is_due(updates=3, seconds=61.0)
-    True
-    >>> Pace(seconds=60.0).is_due(updates=0, seconds=61.0)
-    False
-    """
-
-    every: int | None = None
-    seconds: float | None = None
-
-    def is_due(self, *, updates: int, seconds: float) -> bool:
-        """Whether to save, so many updates and seconds after the last time."""
-        if updates < 1:
-            return False
-        by_count = self.every is not None and updates >= self.every
-        return by_count or (self.seconds is not None and seconds >= self.seconds)
 
 
 class Autosave:
@@ -214,18 +191,33 @@ class Autosave:
 
     def _at_common_point(self, together: Together) -> None:
         """Save if any rank wants to, as all of them heard when they last closed a window."""
-        updates, when = self._saved_at
-        if together.any_wants_save or self._pace.is_due(
-            updates=self._loop.index - updates, seconds=0.0
-        ):
+        if self.is_due_on_all(together):
             wait = self._wait or together.any_wants_save
             together.any_wants_save = False
             self._save_and_pass_on(wait=wait)
-            updates, when = self._saved_at
+        self.note_wish(together)
+
+    def is_due_on_all(self, together: Together) -> bool:
+        """Whether all ranks save at the next place between two windows that they share."""
+        by_count = self._pace.is_due(updates=self._loop.index - self._saved_at[0], seconds=0.0)
+        return together.any_wants_save or by_count
+
+    def note_wish(self, together: Together) -> None:
+        """Let the others hear whether this rank would like to save."""
+        updates, when = self._saved_at
         is_late = self._pace.is_due(
             updates=self._loop.index - updates, seconds=time.monotonic() - when
         )
         together.wants_save = is_late or self._signals.received is not None
+
+    @property
+    def errand(self) -> str:
+        """What this rank says when it saves with others."""
+        return f"{errands.SAVE.about}{self._given}"
+
+    def come_along(self, about: str) -> None:
+        """Save because the others do, with what they have said of it."""
+        self._save_and_pass_on(wait=not about.endswith(f"({errands.ASIDE})"))
 
     def at_failed_draw(self) -> None:
         """Save because the loader has raised: up to here nothing is lost.
@@ -295,7 +287,7 @@ class Autosave:
         )
 
     def _resume(self) -> Loaded | None:
-        how = "" if self._wait else "wait=False"
+        how = "" if self._wait else errands.ASIDE
         saving.require_all(self._stepper, self._loop, errands.AUTOSAVE, self._given, how=how)
         if not saving.is_there(self._stepper, self._loop, self.path):
             return None

@@ -88,7 +88,7 @@ def save(
         state.require_resumable(loop)
     if not stepper.ranks.is_alone or disk.is_folder(place):
         _require_whole_shards(stepper, loop)
-        require_all(stepper, loop, errands.SAVE, path, how="" if wait else "wait=False")
+        require_all(stepper, loop, errands.SAVE, path, how="" if wait else errands.ASIDE)
         with _between_rounds(loop, errands.SAVE):
             return _save_together(stepper, loop, desk, place, extra=extra, wait=wait)
     disk.require_ours(place)

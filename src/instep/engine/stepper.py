@@ -180,7 +180,7 @@ class Stepper:
 
         A batch is done when a step has been made with it.
         """
-        return batches(self._loop, loader, resume=resume)
+        return batches(self._loop, loader, resume=resume, models=self.models)
 
     def epochs(self, count: int) -> Iterator[int]:
         """Count epochs from 0, or from the one in which the loaded run was saved.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from instep.engine.ranks.farewell import wait_at_exit
-from instep.engine.ranks.headers import Kind, Said, ranks_that, unpack
+from instep.engine.ranks.headers import LEAVING, Kind, Said, ranks_that, unpack
 from instep.engine.ranks.rollcall import RollCall
 from instep.engine.ranks.torn import Torn
 from instep.engine.ranks.wire import (
@@ -102,7 +102,7 @@ class Exchange:
             lengths = [int.from_bytes(slot[:4], "little") for slot in slots]
             longest = max(lengths)
             # A rank that gave up has said all it has to say, and is not there for a second call.
-            if longest > SLOT - HEAD and all(slot[4] != Kind.FAILED for slot in slots):
+            if longest > SLOT - HEAD and all(slot[4] not in LEAVING for slot in slots):
                 size = longest + HEAD
                 slots = self._gather(_slot(packed, said.kind, size), size)
         return slots, lengths
@@ -117,7 +117,7 @@ class Exchange:
             self.note(reason)
             self._abandoned = what, reason
 
-    def leave(self, reason: str) -> None:
+    def leave(self, reason: str, kind: Kind = Kind.FAILED) -> None:
         """Say that this rank gave up, without waiting for anyone: it may be on its way out."""
         import torch.distributed as dist  # noqa: PLC0415 -- in use already
 
@@ -125,9 +125,9 @@ class Exchange:
             return
         self._rounds += 1
         self.torn.is_told = True
-        said = Said(Kind.FAILED, reason[:200])
+        said = Said(kind, reason[:200])
         while len(packed := said.pack()) > SLOT - HEAD:
-            said = Said(Kind.FAILED, said.about[: len(said.about) // 2])
+            said = Said(kind, said.about[: len(said.about) // 2])
         # Where the others are gone already, nobody has to be told.
         with contextlib.suppress(RuntimeError):
             mine, whole, _ = self._last or self._tensors(SLOT)
