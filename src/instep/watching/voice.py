@@ -67,20 +67,23 @@ class Voice:
 
 def colours(stream: TextIO | None) -> bool:
     """Say whether a stream takes colours."""
-    is_terminal = stream is not None and not stream.closed and stream.isatty()
+    try:
+        is_terminal = stream is not None and bool(stream.isatty())
+    except Exception:  # noqa: BLE001  # closed, or somebody's own, which has to have a `write` alone
+        is_terminal = False
     return wants_colour("auto", is_terminal=is_terminal, environ=os.environ)
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
     """Write to standard error, if there is one that takes it: the job must not suffer."""
-    stream = stream or sys.stderr
-    if stream is None or stream.closed:
+    stream = sys.stderr if stream is None else stream
+    if stream is None:
         return
     try:
         encoding = getattr(stream, "encoding", None) or "utf-8"
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
         stream.flush()
-    except (OSError, ValueError, RuntimeError):
+    except Exception:  # noqa: BLE001  # a stream of the user's own may raise anything, or lack a flush
         return  # whoever listened has gone, or was interrupted by a signal while he was speaking
 
 
