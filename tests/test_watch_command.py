@@ -427,6 +427,40 @@ def test_one_rank_tells_for_all(write):
     assert found["message"].endswith(" (on rank 0)")
 
 
+def test_a_rank_that_comes_late_tells_by_itself(write):
+    write(RIGHT, "right.py")
+    write(f"{WAIT}\n{WRONG}")
+    common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "2"}
+    words = ("--strict", "--output-file=report", "--output-format=json", "--report=page.html")
+    first, second = (
+        started(*words, name, environ={**common, "RANK": rank, "LOCAL_RANK": rank})
+        for rank, name in (("0", "right.py"), ("1", "train.py"))
+    )
+    _, said = first.communicate(timeout=60)
+    assert first.returncode == 0
+    assert said == (
+        f"{SUMMARY}no problems found so far.\n"
+        "instep: Of 2 ranks; updates are counted on rank 0.\n"
+        "instep: Not heard to the end: rank 1.\n"
+    )
+    assert json.loads(Path("report").read_text()) == []
+    told = Path("page.html").read_text()
+    assert "No problems found so far" in told
+    assert "This page was written before rank 1 had come to the end" in told
+    assert "Nothing that is known of" not in told
+    Path("go").touch()
+    out, said = second.communicate(timeout=60)
+    assert (second.returncode, out) == (1, "")
+    assert "INS101 missing-zero-grad" in said
+    assert said.endswith(
+        "rank 1: Watched 5 updates of `optimizer`: 1 error found.\n"
+        "rank 1: Of 2 ranks; updates are counted on rank 1.\n"
+        "rank 1: The first rank of this machine had left, and told what it knew by then.\n"
+    )
+    [found] = json.loads(Path("report").read_text())
+    assert found["message"].endswith(" (on rank 1)")
+
+
 def test_under_torchrun(write):
     write(
         f"{RANKS}if rank == '0':\n    open('go', 'w').close()\n{WAIT}"

@@ -115,8 +115,11 @@ def summary(
     skipped: Mapping[str, int],
     faults: int = 0,
     aside: Iterable[str] = (),
+    is_open: bool = False,
 ) -> str:
     """Return the last lines of a watch; `aside` is what it has not seen.
+
+    `is_open` says that more may have been found, by ranks that were not heard to their end.
 
     >>> print(summary([], updates={"optimizer": 1200}, skipped={"optimizer": 2}), end="")
     Watched 1,200 updates of `optimizer`, 2 of them skipped: no problems found.
@@ -131,7 +134,8 @@ def summary(
         others = _watched(number, missed, count_of(len(rest), "other optimizer"))
         each[_MOST_NAMED - 1 :] = [others]
     if each:
-        said = f"Watched {'; '.join(each)}: {counted(findings)} found.\n"
+        so_far = " so far" if is_open else ""
+        said = f"Watched {'; '.join(each)}: {counted(findings)} found{so_far}.\n"
     else:
         told = f"{counted(findings)} found" if findings else "there was nothing to judge"
         said = f"No update was seen: {told}.\n"
