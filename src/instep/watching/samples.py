@@ -207,6 +207,7 @@ class Sampler:
         if self.nonfinite.may_ask:
             self._fetch()
         self.nonfinite.close()
+        self.kept.after_step(sum(self.series.updates.values()), is_last=True)
 
     def _later(self, line: str, name: str, value: Any) -> None:
         self._waiting.append((line, name, Later(value)))
