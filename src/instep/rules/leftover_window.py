@@ -16,6 +16,9 @@ really has:
     loss.backward()
     if (i + 1) % n == 0 or i + 1 == len(loader):
 
+What a log multiplies by `n` to show the whole loss has to be multiplied by `size` then:
+`running += loss.item() * size`.
+
 A counter that runs on over epochs, so that a window may span two of them, is right as well.
 
 **When it is fine.** If the loader's length is a multiple of the window, for example because the
