@@ -30,6 +30,13 @@ def test_divided_twice_in_the_loss():
     assert "is 1/4 of their mean: the loss is divided by 4 twice" in finding.message
 
 
+def test_a_number_that_is_not_written_is_an_example():
+    start = "with 4 micro-batches in a window, the update of `sgd` is 1/4 "
+    assert only(CODE, gated(4, **TWICE)).message.startswith(start)
+    supposed = only(CODE, gated(4, **TWICE, written="nowhere")).message
+    assert supposed.startswith("if a window has, say, 4 micro-batches, the update of `sgd` is 1/4 ")
+
+
 def test_a_running_job_cannot_tell_a_weight_from_a_division():
     watched = Created("job", "job", {"source": "watch"})
     events = [*gated(4, **TWICE), watched]

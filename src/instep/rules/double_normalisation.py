@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from instep.rules.accumulation import is_close, is_sum, quoted, updates
+from instep.rules.accumulation import given, is_close, is_sum, quoted, updates
 from instep.rules.finding import Severity
 from instep.rules.reading import distinct, is_managed
 from instep.rules.view import report
@@ -93,7 +93,7 @@ def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
         f"1/{size} of their mean."
     )
     message = (
-        f"with {size} micro-batches in a window, the update of {name} is 1/{size} of their mean: "
+        f"{given(view, window, size)}the update of {name} is 1/{size} of their mean: "
         f"the loss is divided by {size} twice."
     )
     return report(
