@@ -60,6 +60,22 @@ def test_divided_in_the_loss_and_in_the_gradients():
     ]
 
 
+@pytest.mark.parametrize(
+    ("again", "message"),
+    [
+        (4, "divided by 4 before a window of instep's Stepper takes the mean over its micro-"),
+        ("args.accum", "divided by `args.accum` before a window of instep's Stepper takes the"),
+    ],
+)
+def test_divided_by_hand_and_by_a_window_of_instep(again, message):
+    ours = Created("job", "job", {"source": "check", "managed": "instep"})
+    events = [Created("loss", "loss", {"window": True, "again": again}), backward(), opaque()]
+    finding = only(CODE, [ours, *events])
+    assert finding.severity is Severity.WARNING
+    assert message in finding.message
+    assert found(CODE, [ours, Created("loss", "loss", {"window": True}), *events[1:]]) == []
+
+
 SILENT = {
     "divided once": gated(4, batches=6, parts=(1 / 4,)),
     "not divided": gated(4, batches=6, factor=1.0),
