@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.check.repairs import HEAD, MADE, codes
+import pytest
+
+from tests.check.repairs import HEAD, MADE, codes, mended
 
 KEPT = (
     MADE
@@ -123,3 +125,45 @@ def test_a_loss_that_is_cut_in_place_holds_no_graph():
     kept += "    total += loss\n"
     assert "INS601" in codes(kept.format(cut="pass"))
     assert "INS601" not in codes(kept.format(cut="loss.detach_()"))
+
+
+SHOWN = """\
+import torch
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+loader = [(torch.randn(3, 2), torch.randn(3, 1)) for _ in range(10)]
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+shown = []
+for epoch in range(2):
+    running = 0.0
+    optimizer.zero_grad()
+    for i, (x, y) in enumerate(loader):
+        loss = F.mse_loss(model(x), y){divided}
+        loss.backward()
+        running += loss.item(){whole}
+        if {gate} % 4 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    shown.append(running / len(loader))
+"""
+
+
+@pytest.mark.parametrize(
+    ("divided", "whole", "gate", "code"),
+    [
+        (" / 4", " * 4", "(i + 1)", "INS202"),
+        (" / 4", " * 4", "i", "INS204"),
+        ("", "", "(i + 1)", "INS201"),
+    ],
+)
+def test_a_fix_leaves_the_loss_that_is_shown_as_it_is(divided, whole, gate, code):
+    text = SHOWN.format(divided=divided, whole=whole, gate=gate)
+    assert code in codes(text)
+    fixed = mended(text)
+    assert codes(fixed) == set()
+    before, after = {}, {}
+    exec(text, before)  # noqa: S102  # the learning rate is 0, so that both see the same losses
+    exec(fixed, after)  # noqa: S102
+    assert after["shown"] == pytest.approx(before["shown"], rel=1e-6)

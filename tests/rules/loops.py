@@ -82,6 +82,7 @@ def gated(
     before_step: Iterable[Event] = (),
     after_epoch: Iterable[Event] = (),
     is_literal: bool = True,
+    written: str | None = None,
     facts: dict[str, Any] | None = None,
     runs_on: bool = False,
     **more: Any,
@@ -99,8 +100,8 @@ def gated(
         for index in range(batches):
             events += [drawn(index), backward(**more), *after_backward]
             if gate(total if runs_on else index, batches):
-                written = "literal" if is_literal else "default"
-                events += [*before_step, step(every=every, every_written=written)]
+                where = written or ("literal" if is_literal else "default")
+                events += [*before_step, step(every=every, every_written=where)]
                 if clears_after_step:
                     events.append(zero())
             total += 1

@@ -56,8 +56,13 @@ def test_a_clear_outside_the_gate():
 
 
 @pytest.mark.parametrize("batches", [8, 9])
-def test_a_clear_one_micro_batch_after_the_step(batches):
-    events = gated(4, batches=batches, clears_at_start=False, clears_after_step=False)
+@pytest.mark.parametrize(
+    ("written", "used"),
+    [("literal", "3 of 4 micro-batches"), ("nowhere", "some of the micro-batches of a window")],
+)
+def test_a_clear_one_micro_batch_after_the_step(batches, written, used):
+    more = {"clears_at_start": False, "clears_after_step": False, "written": written}
+    events = gated(4, batches=batches, **more)
     for at in range(len(events) - 1, 0, -1):
         if events[at].kind == "backward" and events[at - 1].index % 4 == 0:
             events.insert(at + 1, zero())
@@ -65,7 +70,7 @@ def test_a_clear_one_micro_batch_after_the_step(batches):
     finding, *_ = found(CODE, events)
     assert finding.place.line == LINES["zero"]
     assert finding.message == (
-        "only 3 of 4 micro-batches reach the update of `sgd`: the others are cleared before."
+        f"only {used} reach the update of `sgd`: the others are cleared before."
     )
 
 

@@ -30,6 +30,13 @@ def test_divided_twice_in_the_loss():
     assert "is 1/4 of their mean: the loss is divided by 4 twice" in finding.message
 
 
+def test_a_number_that_is_not_written_is_an_example():
+    start = "with 4 micro-batches in a window, the update of `sgd` is 1/4 "
+    assert only(CODE, gated(4, **TWICE)).message.startswith(start)
+    supposed = only(CODE, gated(4, **TWICE, written="nowhere")).message
+    assert supposed.startswith("if a window has, say, 4 micro-batches, the update of `sgd` is 1/4 ")
+
+
 def test_a_running_job_cannot_tell_a_weight_from_a_division():
     watched = Created("job", "job", {"source": "watch"})
     events = [*gated(4, **TWICE), watched]
@@ -51,6 +58,22 @@ def test_divided_in_the_loss_and_in_the_gradients():
     assert ("divided in this loss", LINES["backward"]) in [
         (r.label, r.place.line) for r in finding.related
     ]
+
+
+@pytest.mark.parametrize(
+    ("again", "message"),
+    [
+        (4, "divided by 4 before a window of instep's Stepper takes the mean over its micro-"),
+        ("args.accum", "divided by `args.accum` before a window of instep's Stepper takes the"),
+    ],
+)
+def test_divided_by_hand_and_by_a_window_of_instep(again, message):
+    ours = Created("job", "job", {"source": "check", "managed": "instep"})
+    events = [Created("loss", "loss", {"window": True, "again": again}), backward(), opaque()]
+    finding = only(CODE, [ours, *events])
+    assert finding.severity is Severity.WARNING
+    assert message in finding.message
+    assert found(CODE, [ours, Created("loss", "loss", {"window": True}), *events[1:]]) == []
 
 
 SILENT = {

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from instep.rules import Severity
-from instep.trace import Drawn, EpochEnd
+from instep.trace import Created, Drawn, EpochEnd
 from tests.rules.loops import (
     JOB,
     LINES,
@@ -41,8 +41,38 @@ def test_of_unknown_length_it_is_a_warning_with_an_example():
     finding = only(CODE, gated(3, batches=5))
     assert finding.severity is Severity.WARNING
     assert finding.message == (
+        "if the number of batches is not a multiple of 3, the last micro-batches of an epoch never "
+        "reach an update (2 of 5, for example)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "number", "example"),
+    [
+        ("default", "3, the gate's default", "2 of 5, for example"),
+        ("nowhere", "the gate's number", "with 5 batches and a gate of 3, for example, the last 2"),
+        ("one", "the gate's number", "with 5 batches and a gate of 3, for example, the last 2"),
+    ],
+)
+def test_numbers_that_the_checker_supposes_are_said_to_be_examples(written, number, example):
+    starts = f"if the number of batches is not a multiple of {number}, the last micro-batches of an"
+    never = only(CODE, gated(3, batches=5, written=written))
+    assert never.message == f"{starts} epoch never reach an update ({example})."
+    leaks = only(CODE, gated(3, batches=5, written=written, clears_at_start=False))
+    assert leaks.message == (
+        f"{starts} epoch leak into the first update of the next ({example}, and it holds 5 instead "
+        "of 3)."
+    )
+
+
+def test_what_a_running_job_has_counted_is_no_example():
+    events = [Created("job", "job", {"source": "watch"}), *gated(3, batches=5)[1:]]
+    assert only(CODE, events).message == (
         "with 5 batches and a gate of 3, the last 2 of 5 micro-batches never reach an update."
     )
+    short = [events[0], *gated(4, batches=14, steps_at=flushed)[1:]]
+    assert "one: with 2 micro-batches instead of 4, its" in only(CODE, short).message
+    assert "with, say, 2" in only(CODE, gated(4, batches=14, steps_at=flushed)).message
 
 
 def test_a_number_that_is_not_written_is_never_an_error():
@@ -65,13 +95,13 @@ def test_one_epoch():
 
 def test_with_a_clear_at_every_micro_batch_they_are_left_over_all_the_same():
     events = gated(clears_at_start=False, clears_after_step=False, after_backward=[zero()])
-    assert "the last 2 of 5" in only(CODE, events).message
+    assert "2 of 5" in only(CODE, events).message
 
 
 def test_a_validation_in_between_does_not_hide_it():
     validation = [Drawn("val", 0), Drawn("val", 1), EpochEnd("val", 0, 2)]
     finding = only(CODE, gated(3, batches=5, after_epoch=validation))
-    assert "the last 2 of 5" in finding.message
+    assert "2 of 5" in finding.message
 
 
 @pytest.mark.parametrize("is_inside", [True, False])

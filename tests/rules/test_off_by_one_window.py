@@ -77,10 +77,17 @@ def test_a_count_that_is_reset_to_one():
     )
 
 
-def test_a_number_that_is_not_written_is_a_warning():
-    finding = only(CODE, gated(3, batches=5, steps_at=lambda i, n: i % 3 == 0, is_literal=False))
+@pytest.mark.parametrize(
+    ("written", "start"),
+    [
+        ("default", "with a gate of 3, which is the default, "),
+        ("nowhere", "if the gate is, say, 3, "),
+    ],
+)
+def test_a_number_that_is_not_written_is_a_warning(written, start):
+    finding = only(CODE, gated(3, batches=5, steps_at=lambda i, n: i % 3 == 0, written=written))
     assert finding.severity is Severity.WARNING
-    assert finding.message.startswith("with a gate of 3, the first window holds 1 micro-batch ")
+    assert finding.message.startswith(f"{start}the first window holds 1 micro-batch ")
 
 
 def test_windows_of_two():

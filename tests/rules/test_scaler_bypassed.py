@@ -1,7 +1,7 @@
 import pytest
 
 from instep.rules import scaler_bypassed as rule
-from instep.trace import Assumed, Created, GradEdited, Opaque
+from instep.trace import Assumed, Backward, Created, GradEdited, Opaque
 from tests.rules.lines import (
     ADAM,
     MANAGED,
@@ -17,6 +17,7 @@ from tests.rules.lines import (
     update,
     zero,
 )
+from tests.rules.mends import candidates
 
 WINDOW = [zero(), scaled(), step(), update()]
 
@@ -75,3 +76,23 @@ def test_the_evidence():
 )
 def test_silent(events):
     assert judged(rule, ADAM, *events) == {}
+
+
+WINDOW_OF_STEPPER = Created("loss", "loss", {"window": True})
+OURS = Created("job", "job", {"source": "check", "managed": "instep"})
+
+
+def test_a_window_of_a_stepper_is_given_a_scaled_loss():
+    finding = one(rule, OURS, SCALER, WINDOW_OF_STEPPER, scaled(), Opaque(None, "w"))
+    assert "a window of instep's Stepper, which does not undo that" in finding.message
+    assert judged(rule, OURS, SCALER, WINDOW_OF_STEPPER, backward()) == {}
+    off = Created("scaler", "scaler", {"enabled": False})
+    assert judged(rule, OURS, off, WINDOW_OF_STEPPER, scaled()) == {}
+
+
+def test_the_scaler_is_taken_out_of_the_call():
+    text = "window.backward(scaler.scale(loss / 2), items=len(y))\n"
+    mended = candidates(
+        "scaler_bypassed", text, (lambda place: Backward(O, place=place), text.strip())
+    )
+    assert mended == ["window.backward(loss / 2, items=len(y))\n"]

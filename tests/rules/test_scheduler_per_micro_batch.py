@@ -51,7 +51,7 @@ def test_behind_the_gate_of_the_step():
 
 def test_a_number_that_is_not_written_is_an_example():
     message = judged(rule, *gated(8, 3, literal=False))[50][1]
-    assert message.startswith("with 3 micro-batches in a window, ")
+    assert message.startswith("with 3 micro-batches in a window, which is the default, ")
     assert "runs 3 times too fast" in message
 
 

@@ -37,10 +37,24 @@ def test_a_gated_window_that_is_not_divided():
     assert kinds.count("step") == 1
 
 
-def test_a_number_that_is_not_written_is_an_example():
-    finding = only(CODE, gated(3, factor=1.0, is_literal=False, reduction="mean"))
+@pytest.mark.parametrize(
+    ("written", "start"),
+    [
+        ("default", "with 3 micro-batches in a window, which is the default, "),
+        ("nowhere", "if a window has, say, 3 micro-batches, "),
+    ],
+)
+def test_a_number_that_is_not_written_is_an_example(written, start):
+    finding = only(CODE, gated(3, factor=1.0, written=written, reduction="mean"))
     assert finding.severity is Severity.WARNING  # it may well be 1
-    assert finding.message.startswith("with 3 micro-batches in a window, the gradient of `sgd` is ")
+    assert finding.message.startswith(f"{start}the gradient of `sgd` is ")
+
+
+def test_two_things_that_are_supposed_are_one_condition():
+    message = only(CODE, gated(3, factor=1.0, written="nowhere")).message
+    assert message.startswith(
+        "if the loss is a mean over its batch and a window has, say, 3 micro-batches, the gradient "
+    )
 
 
 def test_a_loss_that_may_be_a_sum_is_a_warning():

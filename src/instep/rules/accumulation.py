@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from instep.rules.reading import is_managed, since_clear
+from instep.rules.reading import is_managed, since_clear, sure_size, written
 from instep.rules.view import spelled
 from instep.trace import Backward, Drawn, EpochEnd, Forward, Step, windows_of
 
@@ -291,6 +291,20 @@ def quoted(optimizers: Iterable[str]) -> str:
     '`opt_g` and `opt_d`'
     """
     return " and ".join(dict.fromkeys(f"`{spelled(optimizer)}`" for optimizer in optimizers))
+
+
+def given(view: View, window: WindowRecord, size: int, noun: str = "micro-batch") -> str:
+    """Return how a message begins that goes on to quote the size of a window.
+
+    The checker puts a number in place of one that the source does not write, and says so; what a
+    running job has counted is so.
+    """
+    whole = counted(size, noun)
+    if view.facts.get("job", {}).get("source") != "check" or sure_size(view, window) == size:
+        return f"with {whole} in a window, "
+    if written(view, window) == "default" and any(step.every == size for step in window.steps):
+        return f"with {whole} in a window, which is the default, "
+    return f"if a window has, say, {whole}, "
 
 
 def counted(number: int, noun: str = "micro-batch") -> str:

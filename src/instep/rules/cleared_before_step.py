@@ -204,12 +204,14 @@ def _count(view: View, window: WindowRecord, missed: list[Backward]) -> str:
         return f"{name} steps before the backward, so no update uses the gradients of its batch."
     if total == 1:
         return f"the gradients are cleared before {name} steps, so the update uses none of them."
-    whole = counted(total) if _is_written(view, window, total) else "the micro-batches of a window"
+    is_sure = _is_written(view, window, total)
+    whole = counted(total) if is_sure else "the micro-batches of a window"
     if not window.kept:
         return f"none of {whole} reaches the update of {name}: all are cleared before it."
     used = count_micro_batches(window.since_clear)
     if used > 1:
-        return f"only {used} of {whole} reach the update of {name}: the others are cleared before."
+        some = used if is_sure else "some"
+        return f"only {some} of {whole} reach the update of {name}: the others are cleared before."
     return f"only the last of {whole} reaches the update of {name}."
 
 

@@ -6,8 +6,8 @@ small by that number, as if the learning rate were a quarter of the one that was
 
 **Fix.** Keep one of the two divisions. `accelerator.backward(loss)`, DeepSpeed's
 `engine.backward(loss)` and Lightning's automatic optimization divide by themselves; where one of
-them manages the window, give it the plain mean loss. In a loop of your own, divide the loss and
-leave the gradients alone.
+them manages the window, give it the plain mean loss, as you do with `window.backward(loss)` of
+instep's Stepper. In a loop of your own, divide the loss and leave the gradients alone.
 
 **When it is fine.** If one of the factors is a weight that happens to have the same value. A job
 that runs shows numbers and not what they are for, so `instep watch` makes a note of it.
@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from instep.rules.accumulation import is_close, is_sum, quoted, updates
+from instep.rules.accumulation import fact, given, is_close, is_sum, quoted, updates
 from instep.rules.finding import Severity
 from instep.rules.reading import distinct, is_managed
 from instep.rules.view import report
@@ -36,7 +36,7 @@ NAME = "double-normalisation"
 SUMMARY = "The loss is divided by the number of micro-batches twice."
 SEVERITY = Severity.WARNING
 MILDEST = Severity.INFO
-NEEDS = (Backward, Step)
+NEEDS = (Backward,)
 
 BAD = """\
 import torch
@@ -67,11 +67,30 @@ for update in range(1000):
 
 def judge(view: View) -> Iterator[Finding]:
     """Find windows whose factors add up to one over their size, by two divisions."""
-    yield from distinct(
+    yield from distinct(_findings(view))
+
+
+def _findings(view: View) -> Iterator[Finding | None]:
+    for backward in view.trace.of(Backward):
+        by = fact(view, backward, "again")
+        if by is not None:
+            yield _of_stepper(backward, by)
+    yield from (
         _judge(view, window, step)
         for optimizer, windows in view.windows.items()
         if not view.is_opaque(optimizer)
         for window, step in updates(windows)
+    )
+
+
+def _of_stepper(backward: Backward, by: object) -> Finding | None:
+    number, times = (f"`{by}`", "that many") if isinstance(by, str) else (by, by)
+    return report(
+        sys.modules[__name__],
+        backward,
+        f"this loss is divided by {number} before a window of instep's Stepper takes the mean over "
+        f"its micro-batches: the gradient is {times} times too small.",
+        advice="Give `window.backward` the plain mean loss, with `items=` where counts differ.",
     )
 
 
@@ -93,7 +112,7 @@ def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
         f"1/{size} of their mean."
     )
     message = (
-        f"with {size} micro-batches in a window, the update of {name} is 1/{size} of their mean: "
+        f"{given(view, window, size)}the update of {name} is 1/{size} of their mean: "
         f"the loss is divided by {size} twice."
     )
     return report(

@@ -16,6 +16,9 @@ really has:
     loss.backward()
     if (i + 1) % n == 0 or i + 1 == len(loader):
 
+What a log multiplies by `n` to show the whole loss has to be multiplied by `size` then:
+`running += loss.item() * size`.
+
 A counter that runs on over epochs, so that a window may span two of them, is right as well.
 
 **When it is fine.** If the loader's length is a multiple of the window, for example because the
@@ -233,28 +236,56 @@ def _report(
     batches = end.batches if isinstance(end, EpochEnd) else None
     length = gated.view.facts.get(loader, {}).get("length") if loader else None
     is_sure = isinstance(length, int) and gated.gate.every_written == "literal"
-    last = f"the last {left} of {counted(batches)}" if batches else f"the last {counted(left)}"
-    if leak is None:
-        verb = "reach" if left > 1 or batches else "reaches"
-        what = f"{last} never {verb} an update"
+    is_read = gated.view.facts.get("job", {}).get("source") == "check"
+    if is_read and not is_sure:
+        message = _suppose(gated, batches, left, leak=leak)
     else:
-        what = (
-            f"{last} leak into the first update of the next epoch, "
-            f"which holds {leak} instead of {gated.every}"
-        )
-    given = (
-        "" if is_sure or not batches else f"with {batches} batches and a gate of {gated.every}, "
-    )
+        seen = f"with {batches} batches and a gate of {gated.every}, "
+        shown = seen if batches and not is_sure else ""
+        message = shown + _tell(gated, batches, left, leak=leak)
     return report(
         sys.modules[__name__],
         gated.gate,
-        f"{given}{what}.",
+        message,
         severity=_severity(gated.gate, is_sure=is_sure),
         related=[
             (window.backwards[0], "the last micro-batches are backpropagated here"),
             (clear, "cleared here"),
         ],
         evidence=[*window.backwards, *(zero for w in gated.windows for zero in w.of(Zero))],
+    )
+
+
+def _tell(gated: _Gated, batches: int | None, left: int, *, leak: int | None) -> str:
+    last = f"the last {left} of {counted(batches)}" if batches else f"the last {counted(left)}"
+    if leak is not None:
+        return (
+            f"{last} leak into the first update of the next epoch, "
+            f"which holds {leak} instead of {gated.every}."
+        )
+    return f"{last} never {'reach' if left > 1 or batches else 'reaches'} an update."
+
+
+def _suppose(gated: _Gated, batches: int | None, left: int, *, leak: int | None) -> str:
+    """Say the same of what the source does not write: the numbers are an example, and said to be.
+
+    In an epoch of another length there may be nothing left over.
+    """
+    written = gated.gate.every_written
+    number = "the gate's number" if written in {"one", "nowhere"} else str(gated.every)
+    number += ", the gate's default" if written == "default" else ""
+    what = "never reach an update"
+    example = f"{left} of {batches}, for example"
+    if written in {"one", "nowhere"}:
+        example = (
+            f"with {batches} batches and a gate of {gated.every}, for example, the last {left}"
+        )
+    if leak is not None:
+        what = "leak into the first update of the next"
+        example += f", and it holds {leak} instead of {gated.every}"
+    return (
+        f"if the number of batches is not a multiple of {number}, the last micro-batches of an "
+        f"epoch {what}{'' if batches is None else f' ({example})'}."
     )
 
 
@@ -280,10 +311,14 @@ def _short(gated: _Gated) -> Iterator[Finding | None]:
         if not _is_last(gated, window):
             continue
         if is_close(window.factor_sum, size / gated.every):
+            lengths = (gated.view.facts.get(str(each), {}).get("length") for each in gated.loaders)
+            is_read = gated.view.facts.get("job", {}).get("source") == "check"
+            is_sure = gated.gate.every_written == "literal" and any(lengths)
+            say = "with, say," if is_read and not is_sure else "with"
             yield report(
                 sys.modules[__name__],
                 window.kept[0],
-                f"the last window of an epoch is divided like a full one: with {counted(size)} "
+                f"the last window of an epoch is divided like a full one: {say} {counted(size)} "
                 f"instead of {gated.every}, its update of {quoted([gated.optimizer])} is "
                 f"{size}/{gated.every} of their mean.",
                 severity=_severity(gated.gate, is_sure=False),

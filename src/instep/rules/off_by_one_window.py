@@ -126,11 +126,10 @@ def _judge(
     if off is None:
         return _divided_by_fewer(view, seen)
     _, window, step = next(entry for entry in seen if entry[0] == off)
-    prefix = "" if step.every_written == "literal" else f"with a gate of {step.every}, "
     return report(
         sys.modules[__name__],
         step,
-        f"{prefix}{_message([size for size, *_ in seen], off, step.every or 0)}"
+        f"{_given(step)}{_message([size for size, *_ in seen], off, step.every or 0)}"
         f"{_effect([size for size, *_ in seen], window, step)}.",
         severity=_severity(step),
         related=[(window.kept[0], "the backward of the window")],
@@ -160,6 +159,21 @@ def _divided_by_fewer(view: View, seen: list[tuple[int, WindowRecord, Step]]) ->
         related=[(window.kept[0], "the backward of the window")],
         evidence=[*window.kept],
     )
+
+
+def _given(step: Step) -> str:
+    """Say what the gate compares with, and that it is supposed where the source does not write it.
+
+    In a running job, it is what has been seen.
+    """
+    match step.every_written:
+        case "literal":
+            return ""
+        case "default":
+            return f"with a gate of {step.every}, which is the default, "
+        case "one" | "nowhere":
+            return f"if the gate is, say, {step.every}, "
+    return f"with a gate of {step.every}, "
 
 
 def _severity(step: Step) -> Severity:

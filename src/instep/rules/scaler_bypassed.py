@@ -7,6 +7,9 @@ gradients, but its epsilon no longer means what it did. And nobody looks for inf
 more, which a scaler produces on purpose while it searches for its scale: the first one turns the
 weights into NaN.
 
+A window of instep's Stepper takes the plain loss: with `precision="fp16"` it scales, unscales and
+steps by itself, also where it is given the scaler (`scaler=`). What was scaled before stays so.
+
 Where the gradients were unscaled by hand (`scaler.unscale_(optimizer)`) only that last check is
 missing; this is a warning.
 
@@ -18,10 +21,12 @@ wrappers do.
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from typing import TYPE_CHECKING
 
+from instep.rules.accumulation import fact
 from instep.rules.edits import insert, replace
 from instep.rules.finding import Severity
 from instep.rules.mending import offer, optimizer_name
@@ -29,7 +34,7 @@ from instep.rules.reading import distinct, is_hidden, is_managed, since_clear
 from instep.rules.scaler_names import scaler_near, updates_scaler
 from instep.rules.scaling import may_scale
 from instep.rules.view import report, spelled
-from instep.trace import Assumed, Backward, Step, Unscale
+from instep.trace import Assumed, Backward, Unscale
 from instep.trace.pattern import pattern
 
 if TYPE_CHECKING:
@@ -45,7 +50,7 @@ NAME = "scaler-bypassed"
 SUMMARY = "The loss is scaled, but the optimizer is stepped without the scaler."
 SEVERITY = Severity.ERROR
 MILDEST = Severity.WARNING
-NEEDS = (Backward, Step)
+NEEDS = (Backward,)
 
 BAD = """\
 import torch
@@ -84,9 +89,23 @@ _LOOKS_FOR_INF = pattern(r"finite|nan|inf\b|isinf|found_inf|overflow", re.IGNORE
 
 def judge(view: View) -> Iterator[Finding]:
     """Find direct steps on gradients that were all scaled."""
+    if may_scale(view, None):
+        scaled = (b for b in view.trace.of(Backward) if b.scaled and fact(view, b, "window"))
+        yield from distinct(_of_stepper(backward) for backward in scaled)
     if not is_managed(view) and may_scale(view, None):
         found = (_judge(view, w) for windows in view.windows.values() for w in windows)
         yield from distinct(found)
+
+
+def _of_stepper(backward: Backward) -> Finding | None:
+    return report(
+        sys.modules[__name__],
+        backward,
+        "this loss went through a scaler before it is given to a window of instep's Stepper, which "
+        "does not undo that: its gradient stays multiplied by the loss scale.",
+        severity=Severity.WARNING,
+        advice='Give `window.backward` the plain loss; `Stepper(..., precision="fp16")` scales it.',
+    )
 
 
 def _judge(view: View, window: WindowRecord) -> Finding | None:
@@ -134,6 +153,9 @@ def _is_of_torch(view: View, optimizer: str) -> bool:
 def mend(finding: Finding, source: Source) -> Iterator[Fix]:
     """Step through the scaler that scales the loss."""
     call, name = source.call_at(finding.place), optimizer_name(source, finding.place)
+    match call:
+        case ast.Call(args=[ast.Call(func=ast.Attribute(attr="scale"), args=[loss]) as scaled]):
+            yield from offer("give the window the plain loss", replace(scaled, source.code(loss)))
     if call is None or name is None or call.args or call.keywords:
         return
     step, scaler = source.statement(call), scaler_near(source, call)

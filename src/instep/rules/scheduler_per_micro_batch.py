@@ -23,7 +23,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from instep.rules.accumulation import counted, pieces
+from instep.rules.accumulation import given, pieces
 from instep.rules.finding import Severity
 from instep.rules.mending import evidence, statements
 from instep.rules.moving import moves
@@ -131,12 +131,12 @@ def _report(
 ) -> Finding | None:
     window = next(window for window in closed if window.micro_batches == size)
     # A number that is not written is an example, and said to be one.
-    given = "" if sure_size(view, window) else f"with {counted(size)} in a window, "
+    start = "" if sure_size(view, window) else given(view, window, size)
     name = spelled(schedule.scheduler or "scheduler")
     return report(
         sys.modules[__name__],
         schedule,
-        f"{given}`{name}` is stepped {size} times per update of `{spelled(window.optimizer)}`, "
+        f"{start}`{name}` is stepped {size} times per update of `{spelled(window.optimizer)}`, "
         f"so a schedule that counts updates runs {size} times too fast.",
         severity=severity,
         related=[(window.steps[0], "updated here"), (window.kept[-1], "backward here")],

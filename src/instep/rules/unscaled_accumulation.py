@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from instep.rules.accumulation import (
     counted,
     fact,
+    given,
     is_close,
     is_sum,
     micro_batches_of_loader,
@@ -113,18 +114,19 @@ def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
         severity = Severity.WARNING  # a sum over the items would be right as it is
     noun = "micro-batch" if step.every or not pieces(window) else "piece"
     backward = window.kept[0]
-    given = "" if step.every_written == "literal" else f"with {counted(size, noun)} in a window, "
+    start = "" if step.every_written == "literal" else given(view, window, size, noun)
     if severity is Severity.INFO and written(view, window) != "one":
-        given = (
+        start = (
             f"if the {size} backwards of this update are for {size} micro-batches, and not for "
             "several tasks, "
         )
     if not _is_mean(view, window) and severity is Severity.WARNING:
-        given = f"if the loss is a mean over its batch: {given}"
+        joint = " and " if start.startswith("if ") else ": "
+        start = f"if the loss is a mean over its batch{joint}{start.removeprefix('if ')}"
     return report(
         sys.modules[__name__],
         backward,
-        f"{given}{_says(view, window, size, noun)}.",
+        f"{start}{_says(view, window, size, noun)}.",
         severity=severity,
         related=[(step, "stepped here")],
         evidence=[*window.kept[1:], step, *window.of(Zero)],

@@ -12,6 +12,7 @@ from instep.rules.losses import loss_divisors
 from instep.rules.mending import loop_apart, offer
 from instep.rules.moving import meetings, sites
 from instep.rules.naming import means_same
+from instep.rules.restoring import restored
 from instep.rules.spelling import operand, same
 
 if TYPE_CHECKING:
@@ -61,16 +62,19 @@ def close_last_window(source: Source, step: ast.stmt) -> Iterator[Fix]:
         counted, header = named
     if counted is None or counted.length is None:
         return
-    sizes = _sized(source, gate, counted)
+    sizes, unsure = _sized(source, gate, counted)
     test = _or_last(source, gate, counted)
     close = "step after the last micro-batch of an epoch as well"
     divide = "divide the last window by its own size"
+    if unsure is not None:
+        divide += f" (look at `{unsure}`, which reckons with the size of a full one)"
+    is_safe = unsure is None
     if test and sizes:
-        yield from offer(f"{close}, and {divide}", header, test, sizes)
+        yield from offer(f"{close}, and {divide}", header, test, sizes, is_safe=is_safe)
     if test:
         yield from offer(close, header, test)
     if sizes:
-        yield from offer(divide, header, sizes)
+        yield from offer(divide, header, sizes, is_safe=is_safe)
 
 
 def count_from_one(source: Source, step: ast.stmt) -> Iterator[Fix]:
@@ -159,21 +163,27 @@ def _or_last(source: Source, gate: Gate, counted: Count) -> Edits | None:
     return replace(gate.asked, test)
 
 
-def _sized(source: Source, gate: Gate, counted: Count) -> Edits:
-    """Divide the losses of a window by its own size, which gets a name if there is one to give."""
+def _sized(source: Source, gate: Gate, counted: Count) -> tuple[Edits, str | None]:
+    """Divide the losses of a window by its own size, which gets a name if there is one to give, and
+    multiply by it what makes them whole again.
+
+    Beside the edits: code that does so where no edit can follow it.
+    """
     found = loss_divisors(source, counted.loop, gate.number)
     if not found:
-        return ()
+        return (), None
+    after = restored(source, counted.loop, gate.number, found)
     size = _size(source, gate, counted)
     taken = {n.id for n in ast.walk(source.scope(counted.loop)) if isinstance(n, ast.Name)}
     name = next((name for name in _SIZES if name not in taken), None)
     first = source.child_of(counted.loop, found[0])
+    uses = (*found, *after.factors)
     if name is not None and isinstance(first, ast.stmt):
         named = insert(source, first, f"{name} = {size}")
         if named is not None:
-            uses = (replace_bracketed(source, divisor, name) for divisor in found)
-            return (*named, *(edit for use in uses for edit in use))
-    return tuple(edit for divisor in found for edit in replace(divisor, size))
+            edits = (replace_bracketed(source, use, name) for use in uses)
+            return (*named, *(edit for each in edits for edit in each)), after.unsure
+    return tuple(edit for use in uses for edit in replace(use, size)), after.unsure
 
 
 def _size(source: Source, gate: Gate, counted: Count) -> str:

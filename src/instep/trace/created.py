@@ -28,7 +28,8 @@ class Created(Event):
                ends is not known), length_written (where: `Written`)
     loss       type, reduction, unit ("samples", "tokens", "pixels"), ragged (the number of items
                differs between batches; "declared": it may), coupled (an item's loss depends on
-               the other items)
+               the other items), window (it is given to a window of instep's), again (the number of
+               micro-batches that it was divided by all the same)
     job        source ("check", "watch", "engine"), running (there is more to come), rank, ranks,
                managed (by which framework), partial (a part of somebody else's loop), torch (the
                version that the project says it is for: major, minor)

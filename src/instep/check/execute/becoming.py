@@ -13,6 +13,7 @@ from instep.check.execute import (
     outside,
     roles,
     scalers,
+    steppers,
     tensors,
 )
 from instep.check.execute.levels import goes_down
@@ -23,6 +24,7 @@ from instep.check.execute.things import (
     Optimizer,
     Scaler,
     Scheduler,
+    Stepper,
 )
 from instep.check.execute.values import (
     MODELESS,
@@ -64,6 +66,8 @@ def become(m: Machine, value: Unknown, call: Call) -> Thing | None:
     if made is None and accelerate.is_accelerator(short, call.name):
         steps = Unknown(f"{value.key}:accumulation", "accumulation_steps")
         made = Accelerator(value.known_as, accelerate.kind_of(short), steps)
+    if made is None and steppers.is_windows(short, call):
+        made = Stepper(value.known_as)
     if made is not None:
         made.known_as = made.known_as or value.known_as
         value.made = made

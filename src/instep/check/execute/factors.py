@@ -85,6 +85,7 @@ def divide(m: Machine, node: ast.AST, tensor: Tensor, by: Value) -> Tensor:
         else:
             made.parts = None
         return made
+    made.divisors = (*tensor.divisors, (by, bool(tensor.sums)))
     if made.parts is not None:
         plain = isinstance(by, int | float) and not isinstance(by, bool)
         made.parts = (*made.parts, 1 / by if plain and by else (by, -1))
@@ -101,6 +102,7 @@ def multiply(m: Machine, node: ast.AST, tensor: Tensor, by: Value) -> Tensor:
     if made.parts is None or tensor.reduction == "none":
         return made  # a weight per item changes nothing about how many items there are
     if isinstance(by, Unknown) and by.inverse is not None:
+        made.divisors = (*tensor.divisors, (by.inverse, bool(tensor.sums)))
         made.parts = (*made.parts, (by.inverse, -1))
     elif isinstance(by, int | float) and not isinstance(by, bool):
         made.parts = (*made.parts, float(by))
@@ -113,6 +115,7 @@ def add(m: Machine, node: ast.AST, one: Tensor, two: Tensor) -> Tensor:
     """Return the sum of two losses."""
     made = _merged(m, node, one, two)
     made.parts = common(one.parts, two.parts)
+    made.divisors = tuple(each for each in one.divisors if each in two.divisors)
     made.reduction = one.reduction if one.reduction == two.reduction else None
     if one.reduction == "sum" or two.reduction == "sum":
         made.reduction = "sum"

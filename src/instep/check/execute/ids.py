@@ -144,6 +144,8 @@ class Ids:
                 returned=(tensor.raw and tensor.reduction is None) or None,
                 ragged=tensor.ragged,
                 coupled=tensor.coupled,
+                window=tensor.window or None,
+                again=tensor.again,
                 type=tensor.kind,
             )
             self.created[found] = Created(found, "loss", facts)

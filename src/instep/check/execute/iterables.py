@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from instep.check.execute import comprehensions, numbers, roles, standins, tensors
 from instep.check.execute.levels import goes_down
 from instep.check.execute.tensors import Tensor
-from instep.check.execute.things import Loader, Param, Parameters
+from instep.check.execute.things import Loader, Param, Parameters, Window, Windows
 from instep.check.execute.values import (
     LENGTH,
     UNEVEN,
@@ -77,7 +77,7 @@ def source_of(m: Machine, node: ast.AST, value: Value, scope: Scope) -> Source:
             return found
     if isinstance(value, Tensor):
         return Source("unknown", lambda _: tensors.derive(m, node, [value], scope))
-    origin = value if isinstance(value, Loader) else whole
+    origin = value if isinstance(value, Loader | Windows) else whole
     return _unknown(m, node, origin if isinstance(origin, Thing) else None, scope)
 
 
@@ -114,7 +114,9 @@ def _spelled(node: ast.AST, scope: Scope) -> str:
     return scope.module.spelled(node.iter) if isinstance(node, ast.For) else ""
 
 
-def _batch(m: Machine, node: ast.AST, origin: Thing | None, scope: Scope) -> Unknown:
+def _batch(m: Machine, node: ast.AST, origin: Thing | None, scope: Scope) -> Unknown | Window:
+    if isinstance(origin, Windows):
+        return Window(origin.size)
     drawn = (origin.drawn or origin) if isinstance(origin, Unknown) else origin
     made = m.unknown(node, scope, "batch", drawn=drawn)
     if origin is not None and UNEVEN in origin.attrs:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from instep.check.execute import constructors, losses, opaque
+from instep.check.execute import constructors, losses, opaque, steppers
 from instep.check.execute.roles import Names
-from instep.check.execute.things import Net
+from instep.check.execute.things import Net, Stepper
 from instep.check.execute.values import ARRAY, Unknown, unify
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ def _made(m: Machine, path: str, call: Call) -> Value:
     first = unify(call.first)
     if path == "torch.nn.Module.train" and isinstance(first, Net):
         first.forget_mode()
+    if path == steppers.PATH:
+        return Stepper(None)
     name = call.name = path.rpartition(".")[2]
     handler = CALLS.get(name)
     if handler is not None:

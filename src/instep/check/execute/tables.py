@@ -29,6 +29,7 @@ from instep.check.execute import (
     outside,
     scalers,
     statements,
+    steppers,
     subscripts,
     tensor_methods,
     torch_calls,
@@ -44,6 +45,8 @@ from instep.check.execute.things import (
     Param,
     Scaler,
     Scheduler,
+    Stepper,
+    Window,
 )
 from instep.check.execute.values import (
     DictValue,
@@ -121,8 +124,10 @@ _METHODS: dict[type[Thing], methods.Handler] = {
     Param: methods.of_parameter,
     Scaler: optimizers.of_scaler,
     Scheduler: optimizers.of_scheduler,
+    Stepper: steppers.of_stepper,
     Super: methods.of_super,
     Tensor: tensor_methods.method,
+    Window: steppers.of_window,
 }
 _CALLED: dict[type, methods.Handler] = {
     Accelerator: methods.call_accelerator,

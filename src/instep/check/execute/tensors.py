@@ -38,6 +38,9 @@ class Tensor(Thing):
     itemwise = False  # it is the sum of one loss for each item
     kind: str | None = None
     scaled: Scaler | None = None
+    divisors: tuple[tuple[Value, bool], ...] = ()  # by what, and whether a sum was: a mean, perhaps
+    window = False  # it is given to a window of instep's, which divides and scales
+    again: str | int | None = None  # the number of micro-batches that it was divided by before
     chain: frozenset[int] = frozenset()  # the tensors it is, but for a factor
     sums: frozenset[int] = frozenset()  # the tensors that it is a sum of
 
@@ -134,6 +137,7 @@ def copy(m: Machine, tensor: Tensor, node: ast.AST) -> Tensor:
     made.parts = tensor.parts
     made.reduction, made.ragged, made.coupled = tensor.reduction, tensor.ragged, tensor.coupled
     made.kind, made.scaled = tensor.kind, tensor.scaled
+    made.divisors = tensor.divisors
     made.raw, made.itemwise = tensor.raw, tensor.itemwise
     made.sums = tensor.sums
     made.chain = tensor.chain | {tensor.ident}

@@ -216,3 +216,23 @@ class Accelerator(Thing):
         self.steps = steps  # micro-batches that it accumulates over
         self.micro = 0
         self.syncs = True  # the next step is a real one
+
+
+class Stepper(Thing):
+    """instep's own: it makes the updates of its windows by itself."""
+
+
+class Windows(Thing):
+    """What goes through a loader window by window: `stepper.windows(loader, size=n)`."""
+
+    def __init__(self, size: Value = None) -> None:
+        super().__init__()
+        self.size = size  # micro-batches of a window
+
+
+class Window(Thing):
+    """An open window of a stepper: it divides and steps at its end, whatever its losses are."""
+
+    def __init__(self, size: Value = None) -> None:
+        super().__init__()
+        self.size = size
