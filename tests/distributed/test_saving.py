@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -279,6 +281,52 @@ def test_orders_are_those_of_a_run_that_nobody_stopped(two, tmp_path, stop, how)
         parts = zip(first[rank], second[rank], strict=True)
         assert [one + other for one, other in parts] == whole[rank]
     assert whole[0][0] != whole[0][1]
+
+
+class Jittered(torch.utils.data.Dataset):
+    """Draws from the generators of Python and numpy, as many augmentations do."""
+
+    def __len__(self):
+        return 23
+
+    def __getitem__(self, index):
+        return torch.tensor([index + random.random() + np.random.rand() + torch.rand(()).item()])
+
+
+def drawing_in_the_body(rank, world, path, stop):
+    def start(seed):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed)
+        model = spread(nn.Linear(1, 1), "ddp")
+        loader = torch.utils.data.DataLoader(Jittered(), batch_size=2, shuffle=True)
+        stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        return stepper, model, instep.distributed.shard(loader)
+
+    def run(stepper, model, loader, stop=None):
+        seen = []
+        for _ in stepper.epochs(2):
+            for window in stepper.windows(loader, size=2):
+                for x in window:
+                    seen.append(x.flatten().tolist())
+                    random.random(), np.random.rand(), torch.rand(1)
+                    window.backward(model(x).square().mean(), items=len(x))
+                if window.index == stop:
+                    stepper.save(path)
+                    return seen
+        return seen, random.random(), np.random.rand(), torch.rand(1).item()
+
+    whole, *ends = run(*start(5))
+    begun = run(*start(5), stop)
+    again = start(9)
+    again[0].load(path)
+    rest, *last = run(*again)
+    return begun + rest == whole, ends == last
+
+
+@pytest.mark.parametrize("stop", [0, 1, 2, 4])
+def test_a_batch_that_is_drawn_ahead_comes_back_with_the_numbers_it_had(two, tmp_path, stop):
+    assert two.run(drawing_in_the_body, str(tmp_path), stop) == [(True, True)] * 2
 
 
 def narrower(rank, world, path):

@@ -274,3 +274,25 @@ def test_what_a_class_makes_of_a_state_on_its_way_stays(tmp_path):
     for one, two in zip(optimizer.state.values(), loaded.state.values(), strict=True):
         assert torch.equal(two["mean"], one["mean"].bfloat16() * 2)
         assert torch.equal(two["master"], one["master"])
+
+
+class Around(Master):
+    """Saves under keys of its own."""
+
+    def state_dict(self):
+        state = super().state_dict()
+        return {"param_groups": state["param_groups"], "inner": state}
+
+    def load_state_dict(self, state_dict):
+        super().load_state_dict(state_dict["inner"])
+
+
+def test_a_class_with_keys_of_its_own_has_them_its_own_way(tmp_path):
+    model = net()
+    windows(model, stepper := instep.Stepper(model, Around(model.parameters())), range(2))
+    stepper.save(tmp_path / "run.ckpt")
+    loaded = Around((other := net(1)).parameters())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        instep.Stepper(other, loaded).load(tmp_path / "run.ckpt")
+    assert {state["master"].dtype for state in loaded.state.values()} == {torch.float32}

@@ -480,3 +480,38 @@ def test_a_file_where_a_folder_would_be(tmp_path):
     with pytest.raises(CheckpointError, match="there is a file where this one has a folder"):
         stepper.save(tmp_path / "notes" / "run.ckpt")
     assert (tmp_path / "notes").read_text() == "mine"
+
+
+class Elsewhere:
+    """A path, as far as Python's protocol goes."""
+
+    def __init__(self, path) -> None:
+        self.path = path
+
+    def __fspath__(self):
+        return self.path
+
+
+@pytest.mark.parametrize("path", [None, 5, 2.5, b"run.ckpt", ["run.ckpt"], Elsewhere(b"run.ckpt")])
+@pytest.mark.parametrize("call", ["save", "load", "autosave"])
+def test_what_is_no_path_is_said(path, call):
+    model = torch.nn.Linear(1, 1)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    options = {"every": 1} if call == "autosave" else {}
+    with pytest.raises(CheckpointError, match="which is no path"):
+        getattr(stepper, call)(path, **options)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the folder one works in stays there")
+@pytest.mark.parametrize("call", ["save", "load", "autosave"])
+def test_a_folder_that_was_removed_under_the_program_is_said(tmp_path, monkeypatch, call):
+    model = torch.nn.Linear(1, 1)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    options = {"every": 1} if call == "autosave" else {}
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(CheckpointError, match=r"'run\.ckpt' is in is gone"):
+        getattr(stepper, call)("run.ckpt", **options)
+    stepper.save(Elsewhere(str(tmp_path / "run.ckpt")))
+    assert stepper.load(tmp_path / "run.ckpt").updates == 0

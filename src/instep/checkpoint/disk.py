@@ -42,7 +42,16 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def place_of(path: str | os.PathLike[str]) -> Path:
     """Return where a checkpoint is; a link to it stays a link."""
-    if not os.fspath(path):
+    given = path.__fspath__() if isinstance(path, os.PathLike) else path
+    if not isinstance(given, str):
+        raise CheckpointError(
+            f"the path of the checkpoint is {given!r}, which is no path.",
+            why="it is a string or a pathlib.Path; a variable was not set, or has something else, "
+            "most likely. Nothing was changed.",
+            fix='give the path of a file: "run.ckpt"; os.fsdecode() makes a string of bytes.',
+            more="checkpoint",
+        )
+    if not given:
         raise CheckpointError(
             "the path of the checkpoint is empty.",
             why="it would be the folder that the program runs in: an option or a variable was not "
@@ -51,12 +60,20 @@ def place_of(path: str | os.PathLike[str]) -> Path:
             more="checkpoint",
         )
     try:
-        return Path(os.path.realpath(path))
+        return Path(os.path.realpath(given))
     except ValueError as error:
         raise CheckpointError(
-            f"the path of the checkpoint is {os.fspath(path)!r}: {error}.",
+            f"the path of the checkpoint is {given!r}: {error}.",
             why="no file can have it. Nothing was changed.",
             fix="give the path of a file.",
+            more="checkpoint",
+        ) from error
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"the folder that {given!r} is in is gone.",
+            why="a path that does not begin with / goes on from the folder that the program runs "
+            "in, and that was removed. Nothing was changed.",
+            fix="give a whole path, or os.chdir() to a folder that is there.",
             more="checkpoint",
         ) from error
 

@@ -246,7 +246,7 @@ class Listener:
         known: Known | None = None,
     ) -> None:
         """world: how many ranks the loop is one of. follow: whom to tell. known: loaders before."""
-        self._world = world
+        self.world = world
         self._follow = follow
         self._outer: list[Listener | None] = []
         self.is_open = True
@@ -269,7 +269,7 @@ class Listener:
 
     def hear(self, begun: Pass) -> None:
         """Hear of a pass whose first batch is about to be drawn."""
-        refuse_a_part(begun.dealer, self._world)
+        refuse_a_part(begun.dealer, self.world)
         self.inside.add(begun)
         if begun.told.passed is not None:
             begun.told.passed.held_by = ref(self)

@@ -57,10 +57,11 @@ class Position:
 
 
 class _Mark(NamedTuple):
-    """Before a draw: the random states, and the loader's own."""
+    """Before a draw: torch's random states, the loader's own, and those of Python and numpy."""
 
     random: Any
     loader: Any
+    others: Any = None
 
 
 class Feed:
@@ -89,6 +90,8 @@ class Feed:
         self._dealer, self._is_told = _dealer_of(loader), False
         self._epoch_random = self._prepared(position, generators or {})
         self._generators = self._own_generators()
+        # Of several ranks, the body of a loop runs between a draw ahead and a save.
+        self._keeps_others = self.listener.world > 1 and not getattr(loader, "num_workers", 0)
         self._loader, self._is_reused = loader, has_live_workers(loader)
         self._passed = getattr(dealer_of(loader), "instep_passed", None)
         was_reused = self._was_reused(position, is_reused=is_reused)
@@ -221,8 +224,11 @@ class Feed:
     def _mark(self) -> _Mark:
         return _Mark(rng.snapshot()(), None if self._owner is None else self._owner.state_dict())
 
-    def _draw(self) -> bool:
+    def _draw(self, *, is_first: bool = False) -> bool:
         before = self._snapshot()
+        if is_first and self._keeps_others:
+            before = before if isinstance(before, _Mark) else _Mark(before, None)
+            before = before._replace(others=rng.others())
         batch = self._next(before)
         if batch is END:
             return False
@@ -267,8 +273,9 @@ class Feed:
 
     def draw_ahead(self, batches: int) -> bool:
         """Draw until so many wait, or the loader ends; return whether any waits."""
-        while len(self._ahead) < batches and self._draw():
-            pass
+        is_first = True
+        while len(self._ahead) < batches and self._draw(is_first=is_first):
+            is_first = False
         return bool(self._ahead)
 
     def waiting(self) -> list[Any]:
@@ -315,7 +322,7 @@ class Feed:
             state = marks[0].loader if marks else self._owner.state_dict()
         return Position(
             self._done,
-            [_random_of(mark) for mark in marks],
+            [_random_of(mark) | _others_of(mark) for mark in marks],
             now,
             self._epoch_random,
             self._generators | self.listener.inside.states_at_start(),
@@ -352,6 +359,11 @@ def _units_per_batch(loader: Any, dealer: Any) -> int:
 
 def _random_of(mark: Any) -> rng.RandomState:
     return rng.widened(mark.random if isinstance(mark, _Mark) else mark)
+
+
+def _others_of(mark: Any) -> rng.RandomState:
+    has_others = isinstance(mark, _Mark) and mark.others is not None
+    return rng.widened_others(mark.others) if has_others else {}
 
 
 def _stateful(loader: Any) -> Any:

@@ -133,12 +133,12 @@ def _put(states: States, place: Place, value: Any) -> None:
 
 
 def _copied(saved: dict[str, Any]) -> dict[str, Any]:
-    state = {number: copy.copy(each) for number, each in saved["state"].items()}
+    state = {number: copy.copy(each) for number, each in saved.get("state", {}).items()}
     return {**saved, "state": state, "param_groups": [dict(g) for g in saved["param_groups"]]}
 
 
 def _values(saved: dict[str, Any]) -> Iterator[tuple[Place, Any]]:
-    for number, state in saved["state"].items():
+    for number, state in saved.get("state", {}).items():
         if not isinstance(state, dict):
             yield ("state", number), state
             continue

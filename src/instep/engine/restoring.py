@@ -126,12 +126,17 @@ def changes(saved: dict[str, Any], now: dict[str, Any]) -> list[str]:
     >>> changes(here, there)
     ["'mean' of parameter 0 was torch.float32 and is torch.bfloat16"]
     """
-    return [
+    found = [
         f"{key!r} of parameter {number} {what}"
-        for number, state in saved["state"].items()
+        for number, state in saved.get("state", {}).items()
         if isinstance(state, dict)
         for key, value in state.items()
-        for what in _changed(value, now["state"].get(number, {}).get(key))
+        for what in _changed(value, now.get("state", {}).get(number, {}).get(key))
+    ]
+    # A class may have keys of its own.
+    rest = [key for key in saved if key not in ("state", "param_groups")]
+    return found + [
+        f"{key!r} {what}" for key in rest for what in _changed(saved[key], now.get(key))
     ]
 
 

@@ -38,16 +38,26 @@ def uses_cuda() -> bool:
     return torch.cuda.is_available() and torch.cuda.is_initialized()
 
 
-def full_state() -> RandomState:
-    """Take torch's generators, Python's and, if it is in use, numpy's (about 40 µs)."""
-    state = widened(snapshot()())
-    state["python"] = random.getstate()
+def others() -> tuple[Any, Any]:
+    """Take Python's generator and, if it is in use, numpy's (about 30 µs)."""
     numpy = sys.modules.get("numpy")
+    return random.getstate(), None if numpy is None else numpy.random.get_state()
+
+
+def widened_others(taken: tuple[Any, Any]) -> RandomState:
+    """Return what `others` took as a state that `restore` puts back."""
+    python, numpy = taken
+    state: RandomState = {"python": python}
     if numpy is not None:
-        name, keys, position, has_gauss, cached = numpy.random.get_state()
+        name, keys, position, has_gauss, cached = numpy
         words = torch.from_numpy(keys.astype("int64"))
         state["numpy"] = (name, words, int(position), int(has_gauss), float(cached))
     return state
+
+
+def full_state() -> RandomState:
+    """Take torch's generators, Python's and, if it is in use, numpy's (about 40 µs)."""
+    return widened(snapshot()()) | widened_others(others())
 
 
 def restore(state: RandomState) -> None:

@@ -129,8 +129,8 @@ def cut(parts: dict[str, Any], models: Models, optimizers: Optimizers) -> None:
     for name, together in optimizers.items():
         for optimizer, saved in zip(together, parts["optimizers"].get(name, ()), strict=False):
             parameters = grads.parameters_of([optimizer])
-            for number, state in saved["state"].items():
-                if number < len(parameters):
+            for number, state in saved.get("state", {}).items():
+                if number in range(len(parameters)):
                     saved["state"][number] = _cut_like(parameters[number], state)
 
 
