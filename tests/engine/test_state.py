@@ -326,6 +326,41 @@ def test_persistent_workers_saved_between_epochs(is_dealt, fresh_loader, has_own
     assert [int(x) for _ in range(2) for x in resumed.batches(again)] == whole
 
 
+@pytest.mark.parametrize("has_own", [False, True], ids=["torch's generator", "its own"])
+@pytest.mark.parametrize("epochs", [2, 3])
+def test_workers_that_end_with_a_loader_that_is_dealt_out_anew(epochs, has_own):
+    """Each loop has new ones, which draw their seeds, before a run was saved and after it."""
+
+    def job():
+        torch.manual_seed(4)
+        model = nn.Linear(1, 1)
+        loader = DataLoader(
+            list(range(7)),
+            shuffle=True,
+            num_workers=1,
+            persistent_workers=True,
+            generator=torch.Generator().manual_seed(2) if has_own else None,
+        )
+        return instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1)), loader
+
+    def epoch(stepper, loader):
+        return [int(x) for x in stepper.batches(instep.distributed.shard(loader))], torch.rand(())
+
+    stepper, loader = job()
+    for _ in range(epochs):
+        epoch(stepper, loader)
+    saved = copy.deepcopy(stepper.state_dict())
+    whole = [epoch(stepper, loader) for _ in range(3)]
+    resumed, loader = job()
+    resumed.load_state_dict(saved)
+    first = epoch(resumed, loader)
+    # Interrupted once more.
+    saved = copy.deepcopy(resumed.state_dict())
+    resumed, loader = job()
+    resumed.load_state_dict(saved)
+    assert [first, epoch(resumed, loader), epoch(resumed, loader)] == whole
+
+
 def test_a_batch_that_was_broken_off_does_not_come_again():
     model = mlp()
     data = batches([2] * 8)

@@ -10,7 +10,7 @@ from instep.engine import rng
 from instep.engine.dealt import Known, Listener, refuse_a_part
 from instep.engine.feed import Feed
 from instep.engine.repeats import Repeats
-from instep.engine.seeding import Seeding
+from instep.engine.seeding import Anew, Seeding
 from instep.errors import StateError, WindowError
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class Loop:
         """The loaders that its loops have drawn from."""
         self.seeds = Seeding()
         """Whether its loaders are made for their epochs, each with a seed."""
+        self.anew = Anew()
+        """Whether they are dealt out anew for each, so that no workers stay."""
         self.repeats = Repeats()
         """The orders of its loaders."""
         self.are_loaded = False
@@ -67,6 +69,7 @@ class Loop:
         if resumed is None and (together is None or together.ranks.rank == 0):
             self._look_for_repeats(loader)
         self.seeds.look(rng.generators_of(loader), self.generators)
+        self.anew.look(loader)
         is_next = self.are_loaded and resumed is None
         feed = Feed(
             loader,
@@ -181,7 +184,7 @@ class Loop:
         if inside is run:
             self.run = run.outer
             self.generators = run.feed.generators_now()
-            self.left_workers = run.feed.leaves_workers()
+            self.left_workers = run.feed.leaves_workers() and not self.anew.is_anew
             self.is_epoch_over = True
             self.was_left = not self.has_finished
 

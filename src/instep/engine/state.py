@@ -15,7 +15,7 @@ from instep.engine import gradients as grads
 from instep.engine import rng
 from instep.engine.dealt import Known
 from instep.engine.feed import Position
-from instep.engine.seeding import Seeding
+from instep.engine.seeding import Anew, Seeding
 from instep.engine.tally import Tally, read
 from instep.errors import StateError, WindowError
 
@@ -113,6 +113,7 @@ def save(loop: Loop) -> dict[str, Any]:
         "generators": loop.generators,
         "left_workers": loop.left_workers,
         "seeded_anew": loop.seeds.are_new,
+        "dealt_anew": loop.anew.is_anew,
         "lanes": {
             name: {
                 "references": dict(lane.references),
@@ -217,6 +218,7 @@ def load(loop: Loop, state: dict[str, Any]) -> None:
     loop.generators = state.get("generators", {})
     loop.left_workers = state.get("left_workers", False)
     loop.seeds = Seeding(are_new=state.get("seeded_anew", False))
+    loop.anew = Anew(is_anew=state.get("dealt_anew", False))
     loop.known = Known()
     loop.are_loaded = place is None
     if place is not None:
