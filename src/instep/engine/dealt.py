@@ -220,13 +220,13 @@ class Inside:
         }
         return begun | self._known.states(besides={start.serial for start in self._starts})
 
-    def states_now(self) -> dict[str, Tensor]:
-        """Return the states of all as they are now, each once: one may have begun several times."""
+    def sources(self) -> dict[str, torch.Generator]:
+        """Return the generators of all, each once: one may have begun several times."""
         found: dict[int, tuple[str, torch.Generator]] = {}
         for place, start in enumerate(self._starts[:PASSES]):
             for name, source in start.sources.items():
                 found.setdefault(id(source), (self._name(place, name), source))
-        return {name: each.get_state() for name, each in found.values()} | self._known.states()
+        return dict(found.values())
 
     def _name(self, place: int, name: str) -> str:
         return f"{self.NAME} {place} {name}"

@@ -16,7 +16,7 @@ from instep.errors import StateError, WindowError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from torch import Tensor
+    from torch import Generator, Tensor
 
     from instep.engine.core import Core
     from instep.engine.feed import ResumeBy
@@ -48,6 +48,8 @@ class Loop:
         self.was_left = self.has_finished = False
         self.generators: dict[str, Tensor] = {}
         """The loader's own generators after the last loop: what the next order is drawn from."""
+        self.left: dict[str, Generator] = {}
+        """These generators themselves: a validation may draw from them before a run is saved."""
         self.left_workers = False
         """Whether the last loop's loader has workers that stay, who have their seeds already."""
         self.known = Known()
@@ -118,6 +120,12 @@ class Loop:
             return self.epoch
         return self.epoch + 1
 
+    def generators_to_save(self) -> dict[str, Tensor]:
+        """Return what the order of the next loop is drawn from, as it is now."""
+        if self.run is not None or self.are_loaded or self.pending is not None:
+            return self.generators
+        return self.generators | rng.states_of(self.left) | self.known.states()
+
     def epochs(self, count: int) -> Iterator[int]:
         """Count epochs, from the one that was saved."""
         while self.epoch < count:
@@ -184,6 +192,7 @@ class Loop:
         if inside is run:
             self.run = run.outer
             self.generators = run.feed.generators_now()
+            self.left = run.feed.generators_left()
             self.left_workers = run.feed.leaves_workers() and not self.anew.is_anew
             self.is_epoch_over = True
             self.was_left = not self.has_finished

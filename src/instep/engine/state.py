@@ -110,7 +110,7 @@ def save(loop: Loop) -> dict[str, Any]:
         "scaler": loop.core.scaling.state_dict(),
         "outcomes": loop.core.scaling.outcomes(),
         "random": rng.full_state(),
-        "generators": loop.generators,
+        "generators": loop.generators_to_save(),
         "left_workers": loop.left_workers,
         "seeded_anew": loop.seeds.are_new,
         "dealt_anew": loop.anew.is_anew,
@@ -216,6 +216,7 @@ def load(loop: Loop, state: dict[str, Any]) -> None:
     loop.pending = None
     place = state["place"]
     loop.generators = state.get("generators", {})
+    loop.left = {}
     loop.left_workers = state.get("left_workers", False)
     loop.seeds = Seeding(are_new=state.get("seeded_anew", False))
     loop.anew = Anew(is_anew=state.get("dealt_anew", False))
