@@ -73,7 +73,8 @@ def shard(
     if isinstance(loader.dataset, IterDataPipe | MapDataPipe):
         _refuse_pipes(loader.dataset)
     if isinstance(loader.dataset, IterableDataset):
-        stream = _Stream(loader.dataset, turn, options["num_workers"])
+        serial = orders_of(loader, None, None, turn).serial
+        stream = _Stream(loader.dataset, turn, options["num_workers"], serial)
         return _Loader(stream, loader.batch_size, drop_last=loader.drop_last, **options)
     batches = loader.batch_sampler
     if batches is not None and (loader.batch_size is None or type(batches) is not BatchSampler):
@@ -225,8 +226,10 @@ class _Turns(_Dealt, Sampler[Any]):
 class _Stream(_Dealt, IterableDataset[Any]):
     """Every so many of what a dataset yields; its workers share it as they did before."""
 
-    def __init__(self, dataset: IterableDataset[Any], turn: _Turn, workers: int) -> None:
-        self._inner, self._turn, self.serial = dataset, turn, serial_of(line_of_here())
+    def __init__(
+        self, dataset: IterableDataset[Any], turn: _Turn, workers: int, serial: int
+    ) -> None:
+        self._inner, self._turn, self.serial = dataset, turn, serial
         self.instep_passed = Passed(workers, turn[1]) if turn[1] > 1 else None
         """What it looks like on this rank; looked for wherever a loader may have it."""
         self._heard = 0

@@ -8,7 +8,7 @@ import multiprocessing
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler
 
 import instep
 from instep.distributed import shard
@@ -215,11 +215,15 @@ def test_an_item_that_cannot_be_read_does_not_end_a_stream():
     assert list(begun) == [5]
 
 
-def run_through(around, *, tell=False, stop=None, state=None):
-    """Three epochs of a shuffled loader inside of something; stop after so many batches."""
+def run_through(around, *, tell=False, stop=None, state=None, own=None):
+    """Three epochs of a shuffled loader inside of something; stop after so many batches.
+
+    own: a generator of the loader's that its order is not drawn from.
+    """
     model = torch.nn.Linear(1, 1)
     stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    loader = shard(DataLoader(range(8), 2, shuffle=True))
+    order = {"shuffle": True} if own is None else {"sampler": RandomSampler(range(8))}
+    loader = shard(DataLoader(range(8), 2, generator=own, **order))
     if state is not None:
         stepper.load_state_dict(state)
     seen = []
@@ -283,6 +287,21 @@ def test_a_loader_that_is_dealt_out_anew_goes_on_in_its_order(around, is_anew):
         more, state = run_anew(WRAPPERS[around], is_anew=is_anew, stop=2, state=state)
         rest, _ = run_anew(WRAPPERS[around], is_anew=is_anew, state=state)
         assert begun[:done] + more[:1] + rest == whole, stop
+
+
+def test_seeds_of_workers_go_on_where_the_order_is_told():
+    """A loader draws them from its own generator, which no epoch is told."""
+
+    def run(**options):
+        own = torch.Generator().manual_seed(2)
+        found = run_through(Around, tell=True, own=own, **options)
+        return *found, torch.rand((), generator=own)
+
+    whole, _, left = run()
+    begun, state, _ = run(stop=6)
+    rest, _, same = run(state=state)
+    assert begun[:5] + rest == whole
+    assert same == left
 
 
 BEFORE = ["zip", "enumerate", "an iterator", "a generator"]

@@ -326,6 +326,92 @@ def test_persistent_workers_saved_between_epochs(is_dealt, fresh_loader, has_own
     assert [int(x) for _ in range(2) for x in resumed.batches(again)] == whole
 
 
+@pytest.mark.parametrize("has_own", [False, True], ids=["torch's generator", "its own"])
+@pytest.mark.parametrize("epochs", [2, 3])
+def test_workers_that_end_with_a_loader_that_is_dealt_out_anew(epochs, has_own):
+    """Each loop has new ones, which draw their seeds, before a run was saved and after it."""
+
+    def job():
+        torch.manual_seed(4)
+        model = nn.Linear(1, 1)
+        loader = DataLoader(
+            list(range(7)),
+            shuffle=True,
+            num_workers=1,
+            persistent_workers=True,
+            generator=torch.Generator().manual_seed(2) if has_own else None,
+        )
+        return instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1)), loader
+
+    def epoch(stepper, loader):
+        return [int(x) for x in stepper.batches(instep.distributed.shard(loader))], torch.rand(())
+
+    stepper, loader = job()
+    for _ in range(epochs):
+        epoch(stepper, loader)
+    saved = copy.deepcopy(stepper.state_dict())
+    whole = [epoch(stepper, loader) for _ in range(3)]
+    resumed, loader = job()
+    resumed.load_state_dict(saved)
+    first = epoch(resumed, loader)
+    # Interrupted once more.
+    saved = copy.deepcopy(resumed.state_dict())
+    resumed, loader = job()
+    resumed.load_state_dict(saved)
+    assert [first, epoch(resumed, loader), epoch(resumed, loader)] == whole
+
+
+class Inside:
+    def __init__(self, loader):
+        self.loader = loader
+
+    def __iter__(self):
+        yield from self.loader
+
+
+@pytest.mark.parametrize("kind", ["its own", "dealt out", "dealt out anew", "inside of another"])
+@pytest.mark.parametrize("stop", [(0, 3), (0, 6), (1, 1), (1, 4), (1, 6)])
+def test_who_draws_from_the_same_generator_besides_moves_no_order(kind, stop):
+    """A validation in the middle of an epoch and behind it, which a resumed run has behind it."""
+
+    def run(stop=None, saved=None):
+        torch.manual_seed(4)
+        model = nn.Linear(1, 1)
+        own = torch.Generator().manual_seed(2) if kind == "its own" else None
+        loader = DataLoader(list(range(12)), 2, shuffle=True, generator=own)
+        once = loader if kind == "its own" else instep.distributed.shard(loader)
+        stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        if saved is not None:
+            stepper.load_state_dict(saved[0])
+        batches, seen = 0 if saved is None else saved[1], []
+
+        def made():
+            return instep.distributed.shard(loader) if kind == "dealt out anew" else once
+
+        for epoch in stepper.epochs(3):
+            dealt, besides = made(), made()
+            for window in stepper.windows(
+                Inside(dealt) if kind.startswith("in") else dealt, size=1
+            ):
+                for x in window:
+                    seen.append(x.tolist())
+                    window.backward(model(x[:, None].float()).sum(), items=1)
+                batches += 1
+                if batches % 6 == 1:
+                    list(besides)
+                if (epoch, batches % 6 or 6) == stop and batches % 6:
+                    return seen, (copy.deepcopy(stepper.state_dict()), batches)
+            list(besides)
+            if (epoch, 6) == stop:
+                return seen, (copy.deepcopy(stepper.state_dict()), batches)
+        return seen, None
+
+    whole, _ = run()
+    begun, saved = run(stop)
+    rest, _ = run(saved=saved)
+    assert begun + rest == whole
+
+
 def test_a_batch_that_was_broken_off_does_not_come_again():
     model = mlp()
     data = batches([2] * 8)

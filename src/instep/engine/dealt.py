@@ -72,9 +72,16 @@ class Start:
     """The generators that a pass begins with: its order is drawn from them."""
 
     def __init__(
-        self, sources: dict[str, torch.Generator], *, is_told: bool, serial: int = 0
+        self,
+        sources: dict[str, torch.Generator],
+        *,
+        is_told: bool,
+        serial: int = 0,
+        told: torch.Generator | None = None,
     ) -> None:
+        """told: the one whose state is that of the epoch that was told."""
         self.sources, self.is_told, self.serial = sources, is_told, serial
+        self.told = told
         self.states = self.now()
         self.is_known = False
         """Whether the loop knows of it, because it began inside."""
@@ -173,7 +180,7 @@ class Inside:
             return
         saved = self._saved_of(start)
         for name, source in start.sources.items():
-            if name in saved and not start.is_told:
+            if name in saved and source is not start.told:
                 source.set_state(saved[name])
                 start.states[name] = saved[name]
         self._take(start, saved)
@@ -213,13 +220,13 @@ class Inside:
         }
         return begun | self._known.states(besides={start.serial for start in self._starts})
 
-    def states_now(self) -> dict[str, Tensor]:
-        """Return the states of all as they are now, each once: one may have begun several times."""
+    def sources(self) -> dict[str, torch.Generator]:
+        """Return the generators of all, each once: one may have begun several times."""
         found: dict[int, tuple[str, torch.Generator]] = {}
         for place, start in enumerate(self._starts[:PASSES]):
             for name, source in start.sources.items():
                 found.setdefault(id(source), (self._name(place, name), source))
-        return {name: each.get_state() for name, each in found.values()} | self._known.states()
+        return dict(found.values())
 
     def _name(self, place: int, name: str) -> str:
         return f"{self.NAME} {place} {name}"
@@ -353,7 +360,12 @@ def start_of(loader: Any, dealer: Any) -> Start:
 
     An order that is that of an epoch, which it was told, is not put back.
     """
-    start = Start(rng.generators_of(loader), is_told=dealer.is_told, serial=dealer.serial)
+    start = Start(
+        rng.generators_of(loader),
+        is_told=dealer.is_told,
+        serial=dealer.serial,
+        told=getattr(dealer, "generator", None) if dealer.is_told else None,
+    )
     if _ear.listener is not None:
         _ear.listener.inside.begin(start)
     return start

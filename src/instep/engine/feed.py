@@ -54,6 +54,8 @@ class Position:
     """How much of the epoch was done before its loop began, where other ranks had begun it."""
     turns: dict[str, int] | None = None
     """How the ranks take turns, if the loader was made by `instep.distributed.shard`."""
+    left: dict[str, torch.Tensor] | None = None
+    """The states of the generators as they are now: something else may draw from them, too."""
 
 
 class _Mark(NamedTuple):
@@ -178,12 +180,16 @@ class Feed:
         for name, state in states.items():
             self._sources[name].set_state(state)
 
+    def generators_left(self) -> dict[str, torch.Generator]:
+        """Return the generators that the loader, and those inside, were given."""
+        return self._sources | self.listener.inside.sources()
+
     def generators_now(self) -> dict[str, torch.Tensor]:
-        """Return the states of the generators that the loader, and those inside, were given."""
-        return self._own_generators() | self.listener.inside.states_now()
+        """Return their states, and of others that the loops before have drawn from."""
+        return rng.states_of(self.generators_left()) | self.listener.known.states()
 
     def _own_generators(self) -> dict[str, torch.Tensor]:
-        return {name: generator.get_state() for name, generator in self._sources.items()}
+        return rng.states_of(self._sources)
 
     def _was_reused(self, position: Position | None, *, is_reused: bool) -> bool:
         if position is not None:
@@ -219,6 +225,9 @@ class Feed:
         for state in position.redraw:
             rng.restore(state)
             self._draw()
+        for name, source in self.generators_left().items() if self._drawn else ():
+            if name in (position.left or {}):
+                source.set_state((position.left or {})[name])
         rng.restore(position.random)
 
     def _mark(self) -> _Mark:
@@ -330,6 +339,7 @@ class Feed:
             state,
             self._begins_at,
             self._turns(),
+            rng.states_of(self.generators_left()),
         )
 
     def _turns(self) -> dict[str, int] | None:

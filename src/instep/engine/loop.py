@@ -10,13 +10,13 @@ from instep.engine import rng
 from instep.engine.dealt import Known, Listener, refuse_a_part
 from instep.engine.feed import Feed
 from instep.engine.repeats import Repeats
-from instep.engine.seeding import Seeding
+from instep.engine.seeding import Anew, Seeding
 from instep.errors import StateError, WindowError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from torch import Tensor
+    from torch import Generator, Tensor
 
     from instep.engine.core import Core
     from instep.engine.feed import ResumeBy
@@ -48,12 +48,16 @@ class Loop:
         self.was_left = self.has_finished = False
         self.generators: dict[str, Tensor] = {}
         """The loader's own generators after the last loop: what the next order is drawn from."""
+        self.left: dict[str, Generator] = {}
+        """These generators themselves: a validation may draw from them before a run is saved."""
         self.left_workers = False
         """Whether the last loop's loader has workers that stay, who have their seeds already."""
         self.known = Known()
         """The loaders that its loops have drawn from."""
         self.seeds = Seeding()
         """Whether its loaders are made for their epochs, each with a seed."""
+        self.anew = Anew()
+        """Whether they are dealt out anew for each, so that no workers stay."""
         self.repeats = Repeats()
         """The orders of its loaders."""
         self.are_loaded = False
@@ -67,6 +71,7 @@ class Loop:
         if resumed is None and (together is None or together.ranks.rank == 0):
             self._look_for_repeats(loader)
         self.seeds.look(rng.generators_of(loader), self.generators)
+        self.anew.look(loader)
         is_next = self.are_loaded and resumed is None
         feed = Feed(
             loader,
@@ -114,6 +119,12 @@ class Loop:
             )
             return self.epoch
         return self.epoch + 1
+
+    def generators_to_save(self) -> dict[str, Tensor]:
+        """Return what the order of the next loop is drawn from, as it is now."""
+        if self.run is not None or self.are_loaded or self.pending is not None:
+            return self.generators
+        return self.generators | rng.states_of(self.left) | self.known.states()
 
     def epochs(self, count: int) -> Iterator[int]:
         """Count epochs, from the one that was saved."""
@@ -181,7 +192,8 @@ class Loop:
         if inside is run:
             self.run = run.outer
             self.generators = run.feed.generators_now()
-            self.left_workers = run.feed.leaves_workers()
+            self.left = run.feed.generators_left()
+            self.left_workers = run.feed.leaves_workers() and not self.anew.is_anew
             self.is_epoch_over = True
             self.was_left = not self.has_finished
 

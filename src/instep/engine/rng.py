@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 RandomState = dict[str, Any]
 
@@ -92,3 +92,8 @@ def generators_of(loader: object) -> dict[str, torch.Generator]:
         if isinstance(generator, torch.Generator):
             found[name] = generator
     return found
+
+
+def states_of(generators: Mapping[str, torch.Generator]) -> dict[str, torch.Tensor]:
+    """Return the states of generators as they are now, under their names."""
+    return {name: generator.get_state() for name, generator in generators.items()}

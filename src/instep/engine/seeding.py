@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from weakref import ReferenceType, ref
 
 import torch
+
+from instep.engine.dealt import PLACES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,3 +53,33 @@ class Seeding:
 
     def _has_met(self, source: Generator) -> bool:
         return any(source is met for met in self._met)
+
+
+class Anew:
+    """Whether each loop is handed a loader that `shard` has made for it of the one that was given.
+
+    Its workers end with it, also those that are to stay: the next one's draw seeds of their own.
+    Loaders of one line that are not the same object tell it, from the second loop on.
+    """
+
+    def __init__(self, *, is_anew: bool = False) -> None:
+        self.is_anew = is_anew
+        self._last: dict[int, ReferenceType[Any]] = {}
+
+    def look(self, loader: Any) -> None:
+        """Look at the loader of a loop that begins."""
+        serial = _serial_of(loader)
+        if not serial:
+            self.is_anew = False
+            return
+        before = self._last.pop(serial, None)
+        if before is not None:
+            self.is_anew = before() is not loader
+        self._last = dict([*self._last.items(), (serial, ref(loader))][-_KEPT:])
+
+
+def _serial_of(loader: Any) -> int:
+    """Return the number of a loader that `shard` made, also for one process; 0 for any other."""
+    places = (loader, *(getattr(loader, name, None) for name in PLACES))
+    found = [place for place in places if hasattr(place, "instep_dealt_to")]
+    return int(found[0].serial) if found else 0

@@ -15,7 +15,7 @@ from instep.engine import gradients as grads
 from instep.engine import rng
 from instep.engine.dealt import Known
 from instep.engine.feed import Position
-from instep.engine.seeding import Seeding
+from instep.engine.seeding import Anew, Seeding
 from instep.engine.tally import Tally, read
 from instep.errors import StateError, WindowError
 
@@ -110,9 +110,10 @@ def save(loop: Loop) -> dict[str, Any]:
         "scaler": loop.core.scaling.state_dict(),
         "outcomes": loop.core.scaling.outcomes(),
         "random": rng.full_state(),
-        "generators": loop.generators,
+        "generators": loop.generators_to_save(),
         "left_workers": loop.left_workers,
         "seeded_anew": loop.seeds.are_new,
+        "dealt_anew": loop.anew.is_anew,
         "lanes": {
             name: {
                 "references": dict(lane.references),
@@ -215,8 +216,10 @@ def load(loop: Loop, state: dict[str, Any]) -> None:
     loop.pending = None
     place = state["place"]
     loop.generators = state.get("generators", {})
+    loop.left = {}
     loop.left_workers = state.get("left_workers", False)
     loop.seeds = Seeding(are_new=state.get("seeded_anew", False))
+    loop.anew = Anew(is_anew=state.get("dealt_anew", False))
     loop.known = Known()
     loop.are_loaded = place is None
     if place is not None:
