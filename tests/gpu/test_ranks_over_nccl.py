@@ -12,6 +12,7 @@ import time
 import pytest
 
 from tests.distributed import (
+    test_batches,
     test_corners,
     test_counting,
     test_drift,
@@ -19,6 +20,7 @@ from tests.distributed import (
     test_gathering,
     test_hybrid,
     test_interrupts,
+    test_leaving,
     test_memory,
     test_microbatch,
     test_replaced,
@@ -50,6 +52,8 @@ MODULES = [
     test_saving,
     test_streams,
     test_interrupts,
+    test_batches,
+    test_leaving,
 ]
 LEFT_OUT: dict[str, str] = {
     "a_rank_that_hangs_is_named": "NCCL's watchdog ends the process that goes on: see below",

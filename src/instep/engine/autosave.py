@@ -21,7 +21,7 @@ from instep.engine.extras import digest_of, fill, states_of
 from instep.engine.pace import Pace
 from instep.engine.ranks import errands
 from instep.engine.signals import Signals
-from instep.errors import CheckpointError, SetupError
+from instep.errors import CheckpointError, SetupError, WindowError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -192,9 +192,8 @@ class Autosave:
     def _at_common_point(self, together: Together) -> None:
         """Save if any rank wants to, as all of them heard when they last closed a window."""
         if self.is_due_on_all(together):
-            wait = self._wait or together.any_wants_save
+            self._save_and_pass_on(wait=self._wait or together.any_wants_save)
             together.any_wants_save = False
-            self._save_and_pass_on(wait=wait)
         self.note_wish(together)
 
     def is_due_on_all(self, together: Together) -> bool:
@@ -243,7 +242,7 @@ class Autosave:
     def _save_or_say(self, *, wait: bool) -> Writing | None:
         """Save; if the disk does not let us, say so and go on: training is not worth less."""
         self._look_for_others()
-        self._saved_at = (self._loop.index, time.monotonic())
+        before, self._saved_at = self._saved_at, (self._loop.index, time.monotonic())
         try:
             writing = self._stepper.save(self._given, extra=states_of(self.extra), wait=wait)
         except CheckpointError as error:
@@ -256,6 +255,10 @@ class Autosave:
                 more="autosave",
             )
             return None
+        except WindowError:
+            # A rank has not come. All are to save at the next place that they share.
+            self._saved_at = before
+            raise
         self._kept = writing.updates
         return writing
 

@@ -7,6 +7,7 @@ that no rank has broken a rule and that all have called the same in the same ord
 from __future__ import annotations
 
 from tests.distributed import (
+    test_batches,
     test_corners,
     test_counting,
     test_devices,
@@ -15,6 +16,7 @@ from tests.distributed import (
     test_gathering,
     test_hybrid,
     test_interrupts,
+    test_leaving,
     test_memory,
     test_microbatch,
     test_replaced,
@@ -30,6 +32,7 @@ WHOLE = [test_windows, test_twopass, test_gathering]
 """Modules all of whose cases run each time; of the others, those of `SHORT`: the rest is slow."""
 
 SHORT = {
+    test_batches: ["loaders_that_end_earlier", "where_every_backward_needs_all_ranks"],
     test_corners: ["headers_may_be_long", "a_part_of_the_ranks"],
     test_counting: [
         "a_wrong_guess_of_what_there_is_changes_nothing",
@@ -47,6 +50,7 @@ SHORT = {
     ],
     test_hybrid: [],
     test_interrupts: [],
+    test_leaving: [],
     test_memory: ["a_rank_without_any_memory_ends_all", "a_rank_without_samples"],
     test_microbatch: [
         "pieces_of_a_batch_need_not_be_as_many",

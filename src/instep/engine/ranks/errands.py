@@ -75,6 +75,8 @@ def require_all(
     weights = together.weights_between() if errand is SAVE else ()
     said = Said(Kind.BEGIN, f"{errand.about}{given}", weights=weights)
     exchange = together._exchange  # noqa: SLF001 -- what a loop has heard last must stay as it is
+    # What is raised below, all ranks hear: none has to be told again by a loop that is left.
+    was_in_step, together.is_in_step = together.is_in_step, False
     heard = exchange.round(said, errand.what)
     if any(one.kind is Kind.FOLLOW for one in heard) and has_followers(heard, errand.what):
         heard = exchange.round(said, errand.what)
@@ -95,6 +97,7 @@ def require_all(
     paths = [one.about.removeprefix(errand.about) for one in heard]
     if len(set(paths)) > 1 and len(set(gather((str(place), how)))) > 1:
         raise _elsewhere(paths, errand)
+    together.is_in_step = was_in_step
 
 
 def _elsewhere(paths: Sequence[str], errand: Errand) -> CheckpointError:
