@@ -240,7 +240,8 @@ class Book:
         return made is not None and made.weak() is not None
 
     def _take(self, parameter: Parameter, model: str | None, name: str) -> Held:
-        version = 0 if parameter.is_inference() else parameter._version  # noqa: SLF001
+        is_counted = not is_lazy(parameter) and not parameter.is_inference()
+        version = parameter._version if is_counted else None  # noqa: SLF001
         known = Held(model, name, weak=weakref.ref(parameter), version=version)
         self.parameters[id(parameter)] = known
         if parameter.is_leaf and parameter.requires_grad:

@@ -81,6 +81,7 @@ def _is_trained(job: Job) -> bool:
     return any(
         held is not None
         and held.optimizers
+        and held.version is not None
         and (parameter := held.parameter) is not None
         and parameter._version != held.version  # noqa: SLF001
         for held in known
