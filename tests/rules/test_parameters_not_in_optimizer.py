@@ -143,6 +143,37 @@ def test_a_part_of_a_trained_model_in_a_running_job(grows):
     assert says == ("warning", message)
 
 
+HEADS = [
+    "2 parameters of `linear`",
+    "1 parameter of `linear#2`",
+    "1,200 parameters of `encoder`",
+    "1 parameter of `critic`",
+    "1 parameter of `gate`",
+]
+
+
+def test_what_is_left_out_at_one_place_is_told_together():
+    left = ("linear", "linear#2", "encoder", "critic", "gate")
+    events = [*map(model, left), model("decoder"), optimizer("decoder"), *loop("decoder", *left)]
+    shown = [foreign(head, 1000.0) for head in HEADS]
+    assert judged(rule, *events, *shown)[10][1].startswith(
+        "1,205 parameters of `linear`, `encoder`, `critic` and 1 more are in no optimizer: "
+        "5.0 kB of gradients are computed"
+    )
+    two = judged(rule, *events, *shown[1:3])[10][1]
+    assert two.startswith("1,201 parameters of `linear` and `encoder` are in no optimizer: 2.0 kB")
+
+
+def test_parts_of_a_trained_model_are_told_together():
+    events = [WATCH, model("model"), optimizer("model"), *loop("model")]
+    heads = [foreign(f"2 parameters of `model.{head}`", 72.0) for head in ("a", "b")]
+    grow = [growing(head.subject) for head in heads]
+    assert judged(rule, *events, *heads, *grow)[10][1] == (
+        "4 parameters of `model.a` and `model.b` are in no optimizer: 144 bytes of gradients "
+        "grow and are never used."
+    )
+
+
 def test_a_model_that_is_not_trained_at_all_is_nobodys_in_a_running_job():
     events = [model("model"), optimizer("model"), *loop("model")]
     assert judged(rule, *events, foreign("12 parameters of `critic`")) == {}

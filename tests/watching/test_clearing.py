@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.watching.jobs import run
+from tests.watching.jobs import found, run
 
 SETUP = """
 model, other = torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)
@@ -89,3 +89,19 @@ for update in range(20):
 """)
     assert any(event.kind == "opaque" and "zero_grad" in event.what for event in job.trace)
     assert job.findings == ()
+
+
+@pytest.mark.parametrize("grad", ["parameter.grad", "parameter.grad.data"])
+def test_gradients_that_are_made_smaller_are_no_mistake(grad):
+    source = f"""
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for update in range(20):
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            {grad}.mul_(0.5)
+    model(torch.randn(8, 8)).square().mean().backward()
+    optimizer.step()
+"""
+    assert found(run(source)) == []
+    assert found(run(source.replace("mul_(0.5)", "sum()"))) == [("INS101", 8)]

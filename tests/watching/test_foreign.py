@@ -67,3 +67,13 @@ def test_bits():
     for mine, theirs in zip(one.parameters(), other.parameters(), strict=True):
         assert mine.equal(theirs)
         assert mine.grad.equal(theirs.grad)
+
+
+def test_heads_in_a_list_are_told_together():
+    source = LOOP.replace(
+        "torch.nn.Linear(50, 4)", "[torch.nn.Linear(50, 5), torch.nn.Linear(50, 1)]"
+    ).replace("self.head(self.body(x))", "torch.cat([each(self.body(x)) for each in self.head], 1)")
+    watched = run(source.format(clear="optimizer", after="pass"))
+    [finding] = watched.findings
+    assert (50 * 5 + 5 + 50 + 1) * 4 == 1224
+    assert finding.message.startswith("4 parameters of `linear` are in no optimizer: 1.2 kB")

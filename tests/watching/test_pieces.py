@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from instep.trace import Place
@@ -14,13 +15,42 @@ def loaders(pieces, *given):
     return [pieces.loader_of(each, HERE) for each in given]
 
 
-def test_patches_are_known_from_the_second_on():
+def test_patches_are_known_from_the_second_batch_on():
     pieces = Pieces()
     pieces.batch("loader")
     images = torch.zeros(2, 3, 8), torch.zeros(2, 3, 8)
-    assert loaders(pieces, *images[0].split(4, -1)) == [None, "loader"]
+    assert loaders(pieces, *images[0].split(4, -1)) == [None, None]
     pieces.batch("loader")
     assert loaders(pieces, *images[1].split(4, -1)) == ["loader", "loader"]
+
+
+@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("size", [2, 4, 16])
+def test_however_many_and_in_whatever_layout(form, size):
+    pieces = Pieces()
+    for known in (False, True):
+        pieces.batch("loader")
+        image = torch.zeros(2, 3, 32, 32).contiguous(memory_format=form)
+        tiles = [tile for row in image.split(size, 2) for tile in row.split(size, 3)]
+        assert set(loaders(pieces, *tiles)) == ({"loader"} if known else {None})
+
+
+@pytest.mark.parametrize(
+    "crops",
+    [
+        [(0, 0), (8, 16), (24, 24), (3, 20)],  # apart from each other
+        [(0, 0), (0, 16), (16, 0), (15, 15)],  # as large as the image, and one upon others
+        [(0, 0), (0, 16)],
+    ],
+)
+def test_crops_are_no_pieces(crops):
+    pieces = Pieces()
+    for _ in range(3):
+        pieces.batch("loader")
+        image = torch.zeros(2, 1, 32, 32)
+        size = 8 if len({*crops}) == 4 and (8, 16) in crops else 16
+        given = [image[..., i : i + size, j : j + size] for i, j in crops]
+        assert loaders(pieces, *given) == [None] * len(crops)
 
 
 def test_smaller_batches_are_no_patches():
@@ -50,7 +80,8 @@ def test_patches_of_a_copy_are_those_of_the_image():
     for batch in (images, [images, labels], (images, labels), {"x": images, "y": labels}):
         pieces.batch("loader", batch)
         copy = patches(images)
-        assert loaders(pieces, *(copy[:, :, at] for at in range(4)))[1:] == ["loader"] * 3
+        told = loaders(pieces, *(copy[:, :, at] for at in range(4)))
+    assert told == ["loader"] * 4
     assert pieces.tiled == {"loader"}
 
 

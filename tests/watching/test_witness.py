@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -64,3 +65,29 @@ def test_optimizers_that_are_gone_are_forgotten(witnesses, weight):
     witnesses.keep(["other"])
     weight.grad = torch.ones(3)
     assert list(witnesses.changes()) == []
+
+
+def touched(weight):
+    return SimpleNamespace(witnesses=(("o", weakref.ref(weight)),))
+
+
+def test_a_change_that_is_not_counted(witnesses, weight):
+    """Seen from the second time on that what a step has used is still there."""
+    found = []
+    weight.grad = torch.ones(3)
+    for _ in range(4):
+        found.append(witnesses.changes(goes_back=True))
+        weight.grad += 1
+        witnesses.added(touched(weight))
+        witnesses.stepped("o")
+        weight.grad.data.mul_(0.5)
+    assert found[1:] == [[], [("o", "moved")], [("o", "moved")]]
+
+
+def test_what_stays_as_it_was_is_not_moved(witnesses, weight):
+    weight.grad = torch.tensor([1.0, float("nan"), float("inf")])
+    witnesses.changes()
+    for _ in range(4):
+        witnesses.added(touched(weight))
+        witnesses.stepped("o")
+        assert witnesses.changes(goes_back=True) == []

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import re
 import sys
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from instep.rules.accumulation import quoted
@@ -82,6 +81,7 @@ _GUIDE = pattern(
     re.IGNORECASE,
 )
 _TOLD = pattern(r"([\d,]+ parameters?) of `([^`]+)`")
+_MOST_NAMES = 3
 _NUMBER = pattern(r"#\d+")  # of several models with one name
 
 
@@ -117,6 +117,7 @@ def _growing(view: View, held: frozenset[str]) -> Iterator[Finding | None]:
     """Find parts of trained models whose gradients a running job has seen going nowhere."""
     if any(event.parameters for event in view.trace.of(Rebound)):
         return  # they came in place of others: that is what INS503 tells
+    found: dict[tuple[Place | None, Severity], list[Measured]] = {}
     for gauge in measured(view, "foreign-gradients"):
         told = _TOLD.fullmatch(gauge.subject or "")
         if told is not None and any(is_part(told[2], model) for model in held):
@@ -124,8 +125,10 @@ def _growing(view: View, held: frozenset[str]) -> Iterator[Finding | None]:
                 continue
             severity = _severity(view, gauge, is_part_of_trained=True)
             if severity is not None:
-                message = _says(view, gauge, severity)
-                yield report(sys.modules[__name__], gauge, message, severity=severity)
+                found.setdefault((gauge.place, severity), []).append(gauge)
+    for (_, severity), gauges in found.items():
+        message = _says(view, gauges, severity)
+        yield report(sys.modules[__name__], gauges[0], message, severity=severity)
 
 
 def _severity(
@@ -156,22 +159,35 @@ def _has(view: View, quantity: str, gauge: Measured) -> bool:
     return any(other.subject == gauge.subject for other in measured(view, quantity))
 
 
-def _says(view: View, gauge: Measured, severity: Severity) -> str:
-    verb = "are" if (gauge.subject or "").partition(" ")[0] != "1" else "is"
-    mode = " (in eval mode)" if _has(view, "foreign-evaluated", gauge) else ""
-    grow = "grow" if _has(view, "foreign-backwards", gauge) else "are computed"
+def _says(view: View, gauges: list[Measured], severity: Severity) -> str:
+    """Say what several parts have lost together: they share a place, so they are told as one."""
+    what, count = _parts(gauges)
+    verb = "is" if count == 1 else "are"
+    mode = " (in eval mode)" if all(_has(view, "foreign-evaluated", g) for g in gauges) else ""
+    grow = "grow" if any(_has(view, "foreign-backwards", g) for g in gauges) else "are computed"
     used = "not used so far" if _is_running(view) else "never used"
     fixed = (
         "; if they are meant to be fixed, `requires_grad_(False)` saves that"
         if severity is Severity.INFO
         else ""
     )
-    told = _TOLD.fullmatch(gauge.subject or "")
-    what = gauge.subject if told is None else f"{told[1]} of `{_NUMBER.sub('', told[2])}`"
-    return (
-        f"{what}{mode} {verb} in no optimizer: {_size(gauge.value)} of gradients "
-        f"{grow} and are {used}{fixed}."
-    )
+    size = _size(sum(gauge.value for gauge in gauges))
+    return f"{what}{mode} {verb} in no optimizer: {size} of gradients {grow} and are {used}{fixed}."
+
+
+def _parts(gauges: list[Measured]) -> tuple[str, int | None]:
+    """Return what is left out, and how many parameters that are, where it says so."""
+    told = [_TOLD.fullmatch(gauge.subject or "") for gauge in gauges]
+    counted = [each for each in told if each is not None]
+    if len(counted) < len(gauges):
+        return " and ".join(gauge.subject or "" for gauge in gauges), None
+    count = sum(int(each[1].split()[0].replace(",", "")) for each in counted)
+    names = list(dict.fromkeys(f"`{_NUMBER.sub('', each[2])}`" for each in counted))
+    rest = len(names) - _MOST_NAMES
+    if rest > 0:
+        names = [*names[:_MOST_NAMES], f"{rest} more"]
+    listed = " and ".join([*([", ".join(names[:-1])] if names[1:] else []), names[-1]])
+    return f"{count:,} parameter{'' if count == 1 else 's'} of {listed}", count
 
 
 def _holders(view: View, model: str) -> str:
@@ -290,10 +306,21 @@ def _report(view: View, backward: Backward, left: list[str]) -> Finding | None:
         for event in view.events
         if isinstance(event, Created) and (event.role == "optimizer" or event.id in left)
     ]
-    told = [each for model in left for each in _judged(view, backward, model)]
+    told = [(model, *each) for model in left for each in _judged(view, backward, model)]
     if not told:
         return None
-    severity, message = max(told, key=itemgetter(0))
+    severity = max(each[1] for each in told)
+    worst = [each for each in told if each[1] is severity]
+    # A part is one, also where the model around it is left out as well.
+    gauges = list({gauge.subject: gauge for _, _, gauge in worst if gauge is not None}.values())
+    if gauges:
+        message = _says(view, gauges, severity)
+        message += next(filter(None, (_holders(view, model) for model, *_ in worst)), "")
+    else:
+        message = (
+            f"`{spelled(worst[0][0])}` is held by no optimizer, so it is never trained although "
+            "the loss comes from it."
+        )
     return report(
         sys.modules[__name__],
         backward,
@@ -307,16 +334,17 @@ def _report(view: View, backward: Backward, left: list[str]) -> Finding | None:
     )
 
 
-def _judged(view: View, backward: Backward, model: str) -> Iterator[tuple[Severity, str]]:
-    """Say how bad it is that a model is left out, and in which words, unless it is too early."""
+def _judged(
+    view: View, backward: Backward, model: str
+) -> Iterator[tuple[Severity, Measured | None]]:
+    """Say how bad it is that a model is left out, and what was measured, if it is not too early."""
     for gauge in measured(view, "foreign-gradients"):
         told = _TOLD.fullmatch(gauge.subject or "")
         if gauge.place == backward.place and told is not None and is_part(told[2], model):
             severity = _severity(view, gauge)
             if severity is not None:
-                yield severity, _says(view, gauge, severity) + _holders(view, model)
+                yield severity, gauge
             return
     severity = _severity(view, None)
     if severity is not None:
-        message = "is held by no optimizer, so it is never trained although the loss comes from it."
-        yield severity, f"`{spelled(model)}` {message}"
+        yield severity, None

@@ -15,7 +15,9 @@ gradient of the whole image: `instep explain patches`.
 batch. If that is what you want, and the gradients are cleared for each piece, ignore this rule.
 Slices of what is gone through several times, as PPO does with a rollout, are taken for mini-batches
 and not reported. Slices of something that no loader gave, such as mini-batches of one file after
-another, are only a note.
+another, are only a note, by `instep check`. `instep watch` knows a batch by the loader that gave
+it, and tells of pieces that were together the whole of one: crops drawn at random are images of
+their own.
 """
 
 from __future__ import annotations

@@ -65,15 +65,23 @@ class Book:
 
     # Names
 
-    def name(self, thing: object, fallback: str, *, frames: bool = True) -> str:
-        """Return the id of a thing, the same for as long as it lives."""
+    def name(
+        self, thing: object, fallback: str, *, frames: bool = True, numbered: bool = False
+    ) -> str:
+        """Return the id of a thing, the same for as long as it lives.
+
+        Of several things of one name, only the first has it for an id; messages leave out what is
+        added to it, because source has one word for all of them. Where that is `numbered`, they
+        have no name in source, and only a number tells them apart.
+        """
         known = self._names.get(id(thing))
         if known is not None and known[0]() is thing:
             return known[1]
-        said = (spelled(thing, self.skip) if frames else None) or fallback
-        return self.rename(thing, self._new_id(said))
+        said = spelled(thing, self.skip) if frames else None
+        mark = "#" if said is not None or not numbered else " "
+        return self.rename(thing, self._new_id(said or fallback, mark))
 
-    def _new_id(self, said: str) -> str:
+    def _new_id(self, said: str, mark: str) -> str:
         alike = self._alike.setdefault(said, [])
         if len(alike) >= _MOST_ALIKE:
             for at, id_ in enumerate(alike):
@@ -83,7 +91,7 @@ class Book:
                     return id_
         id_, number = said, len(alike) + 1
         while id_ in self._owners:  # somebody may call his own a thing that looks like ours
-            id_, number = f"{said}#{max(number, 2)}", number + 1
+            id_, number = f"{said}{mark}{max(number, 2)}", number + 1
         alike.append(id_)
         return id_
 
@@ -228,7 +236,7 @@ class Book:
     def optimizer_name(self, optimizer: Optimizer) -> str:
         """Return the id of an optimizer."""
         optimizer = self.core(optimizer)
-        return self.name(optimizer, type(optimizer).__name__.lower())
+        return self.name(optimizer, type(optimizer).__name__.lower(), numbered=True)
 
     def knows(self, optimizer: Optimizer) -> bool:
         """Say whether an optimizer is in the book."""

@@ -29,15 +29,19 @@ def are_all(boxes: Sequence[Box], whole: Sequence[int]) -> bool:
         return False
     if sum(prod(end - at for at, end in box) for box in boxes) == prod(whole):
         return not any(_meet(one, other) for one, other in combinations(boxes, 2))
-    return _is_grid(boxes, whole)
+    return is_grid(boxes, whole)
 
 
 def _meet(one: Box, other: Box) -> bool:
     return all(a < d and c < b for (a, b), (c, d) in zip(one, other, strict=True))
 
 
-def _is_grid(boxes: Sequence[Box], whole: Sequence[int]) -> bool:
-    """Say whether boxes of one size stand at every crossing of a grid that leaves nothing out."""
+def is_grid(boxes: Sequence[Box], whole: Sequence[int]) -> bool:
+    """Say whether boxes of one size stand at every crossing of a grid that leaves nothing out.
+
+    >>> is_grid([((at, at + 1),) for at in range(100)], (100,))
+    True
+    """
     if len({tuple(end - at for at, end in box) for box in boxes}) > 1 or len({*boxes}) < len(boxes):
         return False
     spans = [sorted({box[dim] for box in boxes}) for dim in range(len(whole))]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 
-from instep.watching.boxes import are_all
+from instep.watching.boxes import are_all, is_grid
 from instep.watching.copies import Copies
 
 if TYPE_CHECKING:
@@ -40,13 +40,20 @@ class _Whole(NamedTuple):
 
 
 class _CutUp(NamedTuple):
+    place: Place | None
     parts: dict[int, _Shape]
     whole: _Whole
     is_copied: bool
 
     @property
     def is_all(self) -> bool:
-        return (_are_all if self.is_copied else _are_tiles)(self.parts, self.whole)
+        """Whether they are together the whole, however it was cut."""
+        return (_are_all if self.is_copied else _cover)(self.parts, self.whole)
+
+    @property
+    def is_tiled(self) -> bool:
+        """Whether they are so, and were cut out of space."""
+        return self.is_copied or _are_tiles(self.parts, self.whole)
 
 
 class Pieces:
@@ -55,9 +62,10 @@ class Pieces:
     They are views of the batch, or of a copy that has the same numbers in another order, as it is
     made of what `unfold` returns, or copies themselves.
 
-    A call is known as one of a patch when the same line was given two different parts of one
-    batch. Parts along the first dimension are smaller batches: to train on them may well be meant,
-    so it is only noted that there are some.
+    A call is known as one of a patch when the same line was given parts of one batch that are
+    together all of it, so from the next batch on: crops that are drawn at random are images of
+    their own. Parts along the first dimension are smaller batches: to train on them may well be
+    meant, so it is only noted that there are some.
     """
 
     def __init__(self) -> None:
@@ -79,7 +87,9 @@ class Pieces:
     def batch(self, loader: str, batch: Any = None) -> None:
         """Forget the parts of the batch before: now all of them were seen."""
         if self._cut_up and self._loader is not None:
-            if any(each.is_all for each in self._cut_up):
+            whole = [each for each in self._cut_up if each.is_all]
+            self._cutting.update(each.place for each in whole)
+            if any(each.is_tiled for each in whole):
                 self.tiled.add(self._loader)
             self._cut_up.clear()
         self._loader = loader
@@ -113,9 +123,9 @@ class Pieces:
             return None
         if len(known[1]) > 1:
             self._looks += len(known[1]) == 2  # once for each batch
-            self._cutting.add(place)
-            if len(known[1]) == 2 and self._looks < _LOOKS and self._loader not in self.tiled:
-                self._cut_up.append(_CutUp(known[1], _Whole.of(whole), is_copied))
+            is_known = place in self._cutting and self._loader in self.tiled
+            if len(known[1]) == 2 and self._looks < _LOOKS and not is_known:
+                self._cut_up.append(_CutUp(place, known[1], _Whole.of(whole), is_copied))
         return self._loader if place in self._cutting else None
 
     def _is_of_image(self, given: Tensor, whole: Tensor) -> bool:
@@ -155,19 +165,20 @@ def _are_all(parts: dict[int, _Shape], whole: _Whole) -> bool:
 
 
 def _are_tiles(parts: dict[int, _Shape], whole: _Whole) -> bool:
-    """Say whether parts that begin at these places are together a whole image.
-
-    They are to be cut out of space: not out of channels, nor out of a sequence.
-    """
+    """Say whether parts are cut out of space: not out of channels, nor out of a sequence."""
     if len(whole.shape) < _IMAGE or not whole.is_contiguous:
         return False
-    if any(shape[:2] != whole.shape[:2] for shape in parts.values()):
-        return False
+    return all(shape[:2] == whole.shape[:2] for shape in parts.values())
+
+
+def _cover(parts: dict[int, _Shape], whole: _Whole) -> bool:
+    """Say whether parts that begin at these places are together all that there is."""
+    strides = sorted(enumerate(whole.stride), key=lambda each: each[1], reverse=True)
     boxes: list[Box] = []
     for offset, shape in parts.items():
-        starts, left = [], offset - whole.begins
-        for stride in whole.stride:
-            start, left = divmod(left, stride)
-            starts.append(start)
+        starts, left = [0] * len(shape), offset - whole.begins
+        for dim, stride in strides:
+            if whole.shape[dim] > 1 and stride:
+                starts[dim], left = divmod(left, stride)
         boxes.append(tuple((at, at + size) for at, size in zip(starts, shape, strict=True)))
-    return are_all(boxes, whole.shape)
+    return are_all(boxes, whole.shape) or is_grid(boxes, whole.shape)

@@ -30,7 +30,7 @@ from instep.watching.losses import Losses
 from instep.watching.models import Models
 from instep.watching.series import MOST_OPENED
 from instep.watching.uncleared import Uncleared
-from instep.watching.witness import Witnesses
+from instep.watching.witness import GRADIENTS_MOVED, Witnesses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -225,6 +225,8 @@ class Recorder:
         for id_, change in self.witnesses.changes(goes_back=goes_back):
             if change == "weights":
                 self.opaque((id_,), WEIGHTS_MOVED)
+            elif change == "moved":
+                self.opaque((id_,), GRADIENTS_MOVED)
             elif change == "edited":
                 self.add(("edited", id_), lambda id_=id_: GradEdited((id_,)))  # type: ignore[misc]
             else:

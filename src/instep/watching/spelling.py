@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 _OWN = __file__[: -len("watching/spelling.py")]
 _MOST_FRAMES = 24
 _MOST_NAMES = 400
+_OWNERS = ("self", "cls")
+"""Names of what has attributes; a method's first argument is one whatever it is called."""
 
 
 def spelled(thing: object, skip: tuple[str, ...]) -> str | None:
@@ -31,18 +33,19 @@ def spelled(thing: object, skip: tuple[str, ...]) -> str | None:
             break
         file = frame.f_code.co_filename
         if not file.startswith(_OWN) and not file.startswith(skip):
-            found = _in(frame.f_locals, thing) or _in(frame.f_globals, thing)
+            own = (*_OWNERS, *frame.f_code.co_varnames[: frame.f_code.co_argcount][:1])
+            found = _in(frame.f_locals, thing, own) or _in(frame.f_globals, thing)
             if found is not None:
                 return found
         frame = frame.f_back
     return None
 
 
-def _in(names: dict[str, Any], thing: object) -> str | None:
+def _in(names: dict[str, Any], thing: object, owners: tuple[str, ...] = _OWNERS) -> str | None:
     for name, value in list(names.items())[:_MOST_NAMES]:
         if not name.startswith("_") and (value is thing or core(value) is thing):
             return name
-    for name in ("self", "cls"):
+    for name in owners:
         inner = getattr(names.get(name), "__dict__", None)
         if isinstance(inner, dict):
             for attribute, value in list(inner.items())[:_MOST_NAMES]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from instep.trace import WEIGHTS_MOVED, Opaque
+from instep.watching.witness import GRADIENTS_MOVED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
 _MOVED = (
     "Weights changed between a backward and its step, or without a step that was seen, as they do "
     "where a step is compiled or does more than to step; those windows are not judged."
+)
+_GRADIENTS_MOVED = (
+    "Gradients that a step had used were changed before the next backward where torch does not "
+    "count it, as by `grad.data.mul_()`; those windows are not judged."
 )
 
 
@@ -43,6 +48,8 @@ def unseen(job: Job) -> Iterator[str]:
     for what in sorted(opaque):
         if what == WEIGHTS_MOVED:
             yield _MOVED
+        elif what == GRADIENTS_MOVED:
+            yield _GRADIENTS_MOVED
         else:
             yield f"What happens inside {what} could not be followed; its windows are not judged."
     if job.series.updates and not any(name.startswith("loss/") for name in job.series.lines):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _LOOKS = 3
 """On a device: times that zeros are looked for at the beginning, and that are believed later on."""
 _SLICE = 64
+GRADIENTS_MOVED = "gradients changed without a count between a step and the next backward"
 
 
 class Gradient(NamedTuple):
@@ -33,7 +34,19 @@ class Gradient(NamedTuple):
 
 
 class _Witness:
-    __slots__ = ("asked", "fresh", "holds", "key", "looks", "used", "version", "weak", "weight")
+    __slots__ = (
+        "asked",
+        "compared",
+        "fresh",
+        "holds",
+        "key",
+        "looks",
+        "numbers",
+        "used",
+        "version",
+        "weak",
+        "weight",
+    )
 
     def __init__(self, weak: Any) -> None:
         self.weak = weak
@@ -44,6 +57,10 @@ class _Witness:
         self.weight = -1
         self.asked = 0  # on a device: how often it was to be looked for zeros
         self.looks: tuple[bool, ...] = ()  # the latest times: whether there were any
+        # What a step has used, from the first time on that it was still there when the next
+        # backward began: `grad.data.mul_(0.9)` is not counted either.
+        self.numbers: torch.Tensor | None = None
+        self.compared = -1
 
     def see(self) -> None:
         """Take note of which gradient there is, and how often it was changed."""
@@ -76,6 +93,28 @@ class _Witness:
         if self.asked <= _LOOKS or self.asked & (self.asked - 1) == 0:
             self.looks = (*self.looks, _is_zero(grad) and others())[-_LOOKS:]
         return all(self.looks)
+
+    def keep_numbers(self) -> None:
+        """Keep some of what a step has used, if that was not cleared the last time."""
+        parameter = self.weak()
+        grad = None if parameter is None else parameter.grad
+        self.numbers = None
+        if 0 <= self.compared < _LOOKS and grad is not None and type(grad) is torch.Tensor:
+            self.numbers = None if grad.is_sparse else sliced(grad, _SLICE).clone()
+
+    def is_moved(self) -> bool:
+        """Say whether there are other numbers than a step has used, where no change was counted.
+
+        This waits for a device, so it is done a few times.
+        """
+        parameter = self.weak()
+        grad = None if parameter is None else parameter.grad
+        numbers, self.numbers = self.numbers, None
+        self.compared += self.compared < _LOOKS
+        if numbers is None or grad is None or numbers.device != grad.device:
+            return False
+        now = sliced(grad, _SLICE)
+        return bool(((now != numbers) & ~(now.isnan() & numbers.isnan())).any())
 
     def change(self) -> Iterator[str]:
         """Give what is not as it was seen, and see it as it is now."""
@@ -174,6 +213,8 @@ class Witnesses:
             # be noticed, and so comes after the update.
             if parameter is None or parameter.grad is not None or not witness.holds:
                 witness.see()
+            if witness.compared >= 0:
+                witness.keep_numbers()
 
     def cleared(self, name: str) -> None:
         """Take note of a clear that was told."""
@@ -191,7 +232,9 @@ class Witnesses:
         self._all.pop(name, None)
 
     def changes(self, *, goes_back: bool = False) -> list[tuple[str, str]]:
-        """Return what nobody has told: whose, and "none", "zeros", "edited" or "weights".
+        """Return what nobody has told: whose, and "none", "zeros", "edited", "moved" or "weights".
+
+        "moved": they are other numbers, and nobody knows since when.
 
         goes_back: a backward follows, so what a step has used should be gone by now.
         """
@@ -206,14 +249,12 @@ class Witnesses:
                     if grad is None
                     else id(grad) == witness.key and grad._version == witness.version  # noqa: SLF001
                 ) and not (witness.fresh and parameter._version != witness.weight):  # noqa: SLF001
-                    if (
-                        goes_back
-                        and witness.used
-                        and witness.holds
-                        and witness.is_blank(partial(self._is_blank, name))
-                    ):
-                        witness.holds = False
-                        found.append((name, "zeros"))
+                    if goes_back and witness.used and witness.holds:
+                        if witness.is_blank(partial(self._is_blank, name)):
+                            witness.holds = False
+                            found.append((name, "zeros"))
+                        elif witness.compared < _LOOKS and witness.is_moved():
+                            found.append((name, "moved"))
                     continue
             found += [(name, change) for change in witness.change()]
         return found
