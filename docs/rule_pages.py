@@ -35,7 +35,8 @@ ABOUT = (
     "Each page tells what happens to the update, why, how to mend it and when it is fine; "
     "`instep explain NAME` shows it in the terminal. Where there are two severities, the "
     "milder one is for loops that may well be right. What `instep check` reads in source, "
-    "`instep watch` sees in a running job as well; some mistakes only a running job can show."
+    "`instep watch` sees in a running job as well, but for one that it knows by another name; some "
+    "mistakes only a running job can show."
 )
 MARK = "  # <- here"
 
@@ -150,7 +151,7 @@ def _table(codes: list[str], folder: str) -> str:
             f"[{book[code].NAME}]({folder}/{book[code].NAME}.md)",
             _severity(book[code]),
             "yes" if hasattr(book[code], "mend") else "",
-            "watch" if code in watched() else "check, watch",
+            getattr(book[code], "SEEN", "check, watch"),
             book[code].SUMMARY,
         ]
         for code in codes

@@ -163,6 +163,63 @@ def test_orders_are_those_of_the_loaders_own_generator(make):
     assert of_all(lambda: make(7), seed=5) == of_all(lambda: make(8), seed=5) != expected
 
 
+def anew(loader, rank, world, **options):
+    """A loader of a part, made in the same line of the program each time."""
+    return shard(loader, rank=rank, world=world, **options)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["shuffled", "batches", "weighted", "seed", "generator"])
+def test_a_loader_that_is_dealt_out_anew_in_every_epoch_goes_on(kind, world):
+    options = {"seed": 3} if kind == "seed" else {}
+
+    def make():
+        if kind == "batches":
+            return DataLoader(range(20), batch_sampler=BatchSampler(RandomSampler(ALL), 2, False))
+        if kind == "weighted":
+            sampler = WeightedRandomSampler([1.0] * 20, 20, replacement=False)
+            return DataLoader(range(20), 2, sampler=sampler)
+        own = seeded(4) if kind == "generator" else None
+        return DataLoader(range(20), 2, shuffle=True, generator=own)
+
+    given = [make() for _ in range(world)]
+    once = [shard(make(), rank=rank, world=world, **options) for rank in range(world)]
+    epochs = []
+    for _ in range(4):
+        parts = [drawn(anew(each, rank, world, **options)) for rank, each in enumerate(given)]
+        assert parts == [drawn(each) for each in once]
+        epochs.append(flat(flat(parts)))
+        assert sorted(epochs[-1]) == list(range(20))
+    assert len({*map(tuple, epochs)}) == 4
+
+
+def test_parts_of_one_loader_are_those_of_one_order():
+    """Ranks in one process, of one loader that all are given."""
+    loader = DataLoader(range(9), 2, shuffle=True)
+    epochs = []
+    for _ in range(3):
+        parts = [flat(drawn(anew(loader, rank, 2))) for rank in range(2)]
+        assert sorted(flat(parts)) == list(range(9))
+        epochs.append(tuple(parts[0]))
+    assert len({*epochs}) == 3
+
+
+def test_parts_that_are_there_at_once_take_turns_in_one_line_and_none_in_two():
+    alone = shard(DataLoader(range(20), 2, shuffle=True), rank=0, world=1)
+    expected = [drawn(alone) for _ in range(4)]
+    loader = DataLoader(range(20), 2, shuffle=True)
+    one, same = anew(loader, 0, 1), anew(loader, 0, 1)
+    # Each pass has a whole order, also where they are drawn from by turns.
+    begun = [*zip(one, same, strict=True)]
+    found = [[pair[place].tolist() for pair in begun] for place in range(2)]
+    assert found == expected[:2]
+    # Who looks into the loader in another line moves nothing.
+    other = shard(loader, rank=0, world=1)
+    looked = drawn(other)
+    assert looked not in expected
+    assert [drawn(same), drawn(one)] == expected[2:]
+
+
 class Idle(Odd):
     """A sampler that has a generator, and draws from others."""
 

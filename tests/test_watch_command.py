@@ -52,6 +52,9 @@ def typed(capsys, monkeypatch):
         with monkeypatch.context() as patched:
             patched.setattr(sys, "argv", list(sys.argv))
             patched.setattr(sys, "path", list(sys.path))
+            patched.setattr(sys, "stdout", sys.stdout)
+            patched.setattr(sys, "stderr", sys.stderr)
+            patched.setattr(sys, "excepthook", sys.excepthook)
             patched.setattr(sys, "meta_path", list(sys.meta_path))
             patched.setitem(sys.modules, "__main__", sys.modules["__main__"])
             code = main(["watch", *words])
@@ -284,6 +287,70 @@ def test_a_fault_of_ours_does_not_stop_the_job(write, typed, monkeypatch):
     assert err.count("the watcher failed (ZeroDivisionError: a mistake of ours)") == 1
 
 
+TEE = """
+import sys
+class Tee:
+    def __init__(self, stream):
+        self.stream = stream
+    def write(self, text):
+        self.stream.write(text)
+    def flush(self):
+        {flush}
+sys.stdout, sys.stderr = Tee(sys.stdout), Tee(sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("flush", ["self.stream.flush()", "raise LookupError"])
+@pytest.mark.parametrize("job", ["right", "wrong"])
+def test_streams_of_the_program_s_own(job, flush, write, typed):
+    write(TEE.format(flush=flush) + (RIGHT if job == "right" else WRONG) + "print('end')\n")
+    code, out, err = typed("--strict", "train.py")
+    assert (code, out) == (int(job == "wrong"), "end\n")
+    assert err.count("INS101") == (2 if job == "wrong" else 0)
+    said = "1 error found." if job == "wrong" else "no problems found."
+    assert err.endswith(f"{SUMMARY}{said}\n")
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "with open('log', 'w') as sys.stdout:\n    print('logged')\n",
+        "sys.stdout = None\n",
+        "sys.stderr = None\n",
+        "sys.stdout = sys.stderr = object()\n",
+    ],
+)
+def test_streams_that_are_gone_at_the_end(end, write, typed):
+    write(RIGHT + end)
+    code, out, err = typed("--strict", "train.py")
+    assert (code, out) == (0, "")
+    if "stderr" not in end:
+        assert err == f"{SUMMARY}no problems found.\n"
+
+
+def test_standard_output_that_is_closed_is_left_to_python(write):
+    write(f"{RIGHT}sys.stdout.close()\n")
+    assert done("--quiet", "train.py") == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("hook", "code"), [("print('mine')", 1), ("raise KeyError('mine')", 1), ("sys.exit(3)", 3)]
+)
+def test_hooks_of_the_program_s_own_for_its_error(hook, code, write, typed):
+    write(
+        f"{RIGHT}def hook(*_):\n    {hook}\nsys.excepthook = hook\nraise ValueError('the first')\n"
+    )
+    ended, out, err = typed("train.py")
+    assert ended == code
+    assert err.endswith(f"{SUMMARY}no problems found.\n")
+    if hook.startswith("raise"):
+        first, second = err.partition("Original exception was:\n")[::2]
+        assert first.startswith("Error in sys.excepthook:\nTraceback")
+        assert "KeyError: 'mine'" in first
+        assert "ValueError: the first" in second
+    assert (out == "mine\n") == hook.startswith("print")
+
+
 def test_a_report_that_cannot_be_written(write, typed, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
@@ -358,6 +425,40 @@ def test_one_rank_tells_for_all(write):
     assert "Of 2 ranks; updates are counted on rank 0.\n" in said
     [found] = json.loads(Path("report").read_text())
     assert found["message"].endswith(" (on rank 0)")
+
+
+def test_a_rank_that_comes_late_tells_by_itself(write):
+    write(RIGHT, "right.py")
+    write(f"{WAIT}\n{WRONG}")
+    common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "2"}
+    words = ("--strict", "--output-file=report", "--output-format=json", "--report=page.html")
+    first, second = (
+        started(*words, name, environ={**common, "RANK": rank, "LOCAL_RANK": rank})
+        for rank, name in (("0", "right.py"), ("1", "train.py"))
+    )
+    _, said = first.communicate(timeout=60)
+    assert first.returncode == 0
+    assert said == (
+        f"{SUMMARY}no problems found so far.\n"
+        "instep: Of 2 ranks; updates are counted on rank 0.\n"
+        "instep: Not heard to the end: rank 1.\n"
+    )
+    assert json.loads(Path("report").read_text()) == []
+    told = Path("page.html").read_text()
+    assert "No problems found so far" in told
+    assert "This page was written before rank 1 had come to the end" in told
+    assert "Nothing that is known of" not in told
+    Path("go").touch()
+    out, said = second.communicate(timeout=60)
+    assert (second.returncode, out) == (1, "")
+    assert "INS101 missing-zero-grad" in said
+    assert said.endswith(
+        "rank 1: Watched 5 updates of `optimizer`: 1 error found.\n"
+        "rank 1: Of 2 ranks; updates are counted on rank 1.\n"
+        "rank 1: The first rank of this machine had left, and told what it knew by then.\n"
+    )
+    [found] = json.loads(Path("report").read_text())
+    assert found["message"].endswith(" (on rank 1)")
 
 
 def test_under_torchrun(write):

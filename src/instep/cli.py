@@ -27,7 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = parser.parse_args(arguments)
         # Imported when asked for: help, and a typing mistake, need none of them.
         code: int = _loaded(options.command).run(options)
-        sys.stdout.flush()
+        if options.command != "watch":  # what a program has made of its streams, Python ends
+            sys.stdout.flush()
     except InstepError as error:
         from instep.commands.printable import printable
 

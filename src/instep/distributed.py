@@ -6,12 +6,7 @@ number. Windows need no such thing: ranks may have different numbers of batches 
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import itertools
-import random
-import sys
-import zlib
 from collections.abc import Iterable, Iterator, Sized
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +22,8 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from instep.engine import rng
-from instep.engine.dealt import Pass, serial_of_here, start_of
+from instep.engine.dealt import Pass, line_of_here, serial_of, start_of
+from instep.engine.orders import Orders, drawing_from, mixed, number_of, orders_of
 from instep.engine.passed import Passed
 from instep.errors import SetupError
 
@@ -82,11 +77,12 @@ def shard(
         return _Loader(stream, loader.batch_size, drop_last=loader.drop_last, **options)
     batches = loader.batch_sampler
     if batches is not None and (loader.batch_size is None or type(batches) is not BatchSampler):
-        return _Loader(loader.dataset, batch_sampler=_Turns(batches, turn, seed), **options)
+        orders = orders_of(loader, batches, seed, turn)
+        return _Loader(loader.dataset, batch_sampler=_Turns(batches, turn, orders), **options)
     return _Loader(
         loader.dataset,
         loader.batch_size,
-        sampler=_Turns(loader.sampler, turn, seed),
+        sampler=_Turns(loader.sampler, turn, orders_of(loader, loader.sampler, seed, turn)),
         drop_last=loader.drop_last,
         **options,
     )
@@ -177,51 +173,46 @@ class _Dealt:
 class _Turns(_Dealt, Sampler[Any]):
     """Every so many of what another sampler yields, in an order that all ranks agree on."""
 
-    def __init__(self, sampler: Iterable[Any], turn: _Turn, seed: int | None) -> None:
-        self._inner, self._turn, self.serial = sampler, turn, serial_of_here()
-        own = _generator_of(sampler) if seed is None else None
-        self._follows = own is not None
-        """Whether the loader's own generator decides, as it would without us."""
-        self._seed = own.initial_seed() if own is not None else (seed or 0)
+    def __init__(self, sampler: Iterable[Any], turn: _Turn, orders: Orders) -> None:
+        self._inner, self._turn, self.serial = sampler, turn, orders.serial
+        self._orders = orders
         # Where a saved position looks for what a new epoch depends on.
-        self.generator = own or torch.Generator().manual_seed(self._seed)
+        self.generator = orders.generator
         self.begins_at = 0
         """How much of the next epoch is done already, by all ranks together."""
-        self.is_shuffled = type(getattr(sampler, "sampler", sampler)) is not SequentialSampler
-        """Whether an epoch's order depends on the generator."""
-        self.deal = 0
-        """A number of the last order that was drawn, the same on all ranks; 0: it is not drawn."""
+        self.deal: tuple[int, int] | None = None
+        """A number of the last order that was drawn, the same on all ranks, and how long it is."""
         self.instep_given: int | None = None
         """How many this rank has of the last epoch that was begun."""
 
     def settle(self) -> None:
         """Seed the generator for the epoch that was told."""
         if self.is_told:
-            self.generator.manual_seed(_mixed(self._seed, self.epoch))
+            self.generator.manual_seed(mixed(self._orders.seed, self.epoch))
 
     def __iter__(self) -> Iterator[Any]:
         # Once more: a loader has drawn a seed for its workers, maybe from the same generator.
         self.settle()
         self.is_told = False
-        if self.is_shuffled:
-            self.deal = zlib.crc32(bytes(self.generator.get_state().tolist())) or 1
-        rank, world = self._turn
-        first, self.begins_at = self.begins_at + rank, 0
         is_plain = type(self._inner) is SequentialSampler
         everything = range(len(self._inner)) if is_plain else self._order()
+        # What is dealt out, and not what it is drawn from: ranks may have other data, too.
+        self.deal = number_of(everything, self.begins_at), len(everything)
+        rank, world = self._turn
+        first, self.begins_at = self.begins_at + rank, 0
         part = everything[first::world]
         self.instep_given = len(part)
         yield from part
 
     def _order(self) -> list[Any]:
         """Draw the order of an epoch; the generator is another afterwards."""
-        if not self._follows:
+        if not self._orders.follows:
             epoch = int(torch.randint(2**62, (), generator=self.generator))
-            with _drawing_from(epoch, self._inner):
+            with drawing_from(epoch, self._inner):
                 return list(self._inner)
         before = self.generator.get_state()
         # What a sampler draws elsewhere has to be the same on all ranks, too.
-        with _drawing_from(_mixed(bytes(before.tolist())), self._inner, but=self.generator):
+        with drawing_from(mixed(bytes(before.tolist())), self._inner, but=self.generator):
             drawn = list(self._inner)
         if torch.equal(self.generator.get_state(), before):
             torch.randint(2, (), generator=self.generator)
@@ -235,7 +226,7 @@ class _Stream(_Dealt, IterableDataset[Any]):
     """Every so many of what a dataset yields; its workers share it as they did before."""
 
     def __init__(self, dataset: IterableDataset[Any], turn: _Turn, workers: int) -> None:
-        self._inner, self._turn, self.serial = dataset, turn, serial_of_here()
+        self._inner, self._turn, self.serial = dataset, turn, serial_of(line_of_here())
         self.instep_passed = Passed(workers, turn[1]) if turn[1] > 1 else None
         """What it looks like on this rank; looked for wherever a loader may have it."""
         self._heard = 0
@@ -286,7 +277,7 @@ class _Every(_Dealt):
     instep_tells = True
 
     def __init__(self, items: Iterable[Any], turn: _Turn) -> None:
-        self._inner, self._turn, self.serial = items, turn, serial_of_here()
+        self._inner, self._turn, self.serial = items, turn, serial_of(line_of_here())
         self.instep_passed = Passed(0, turn[1]) if turn[1] > 1 else None
         """What they look like on this rank; looked for wherever a loader may have it."""
         self.begins_at = 0
@@ -304,51 +295,11 @@ class _Every(_Dealt):
         return _length(self._inner, self._turn)
 
 
-def _generator_of(sampler: object) -> torch.Generator | None:
-    """Return the generator that a sampler was given, or the one that it makes batches of."""
-    for place in (sampler, getattr(sampler, "sampler", None)):
-        generator = getattr(place, "generator", None)
-        if isinstance(generator, torch.Generator):
-            return generator
-    return None
-
-
-def _mixed(*parts: object) -> int:
-    """Return a seed of these: neighbours have nothing in common."""
-    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:7], "little")
-
-
 def _length(items: Iterable[Any], turn: _Turn) -> int:
     if not isinstance(items, Sized):
         message = f"{type(items).__name__} has no length, so its part has none"
         raise TypeError(message)
     return len(range(turn[0], len(items), turn[1]))
-
-
-@contextlib.contextmanager
-def _drawing_from(seed: int, sampler: object, but: torch.Generator | None = None) -> Iterator[None]:
-    """Let a sampler draw the same numbers on every rank; all generators are as before then.
-
-    but: one that is the same everywhere by itself, and goes on.
-    """
-    before = rng.full_state()
-    places = (sampler, getattr(sampler, "sampler", None))
-    found = [getattr(place, "generator", None) for place in places]
-    generators = [g for g in found if isinstance(g, torch.Generator) and g is not but]
-    own = [(g, g.get_state()) for g in generators]
-    try:
-        torch.default_generator.manual_seed(seed)
-        random.seed(seed)
-        numpy = sys.modules.get("numpy")
-        if numpy is not None:
-            numpy.random.seed(seed % 2**32)
-        for generator, _ in own:
-            generator.manual_seed(seed)
-        yield
-    finally:
-        rng.restore(before)
-        for generator, state in own:
-            generator.set_state(state)
 
 
 def _turn_of(rank: int | None, world: int | None, group: ProcessGroup | None) -> _Turn:

@@ -118,8 +118,7 @@ def test_another_order_is_said_at_once_and_an_error_at_the_end(two, how, style):
         words = "rank 1 and rank 0 do not draw the same stream from shard(): the same samples came"
         assert said[0].startswith(words)
         assert "same number on every rank" in said[0]
-        # In function style a loop ends after its last close, and the next one tells.
-        assert len(seen) == (2 if style == "function" else 1)
+        assert len(seen) == 1
 
 
 @pytest.mark.parametrize("how", ["the system", "torch"])
@@ -326,7 +325,7 @@ def test_another_order_inside_of_something(two, how, style):
     for said, warned, seen in two.run(train_wrapped, how, "torch", 0, style):
         assert len(warned) == 1
         assert said[0].startswith("rank 1 and rank 0 do not draw the same stream from shard()")
-        assert len(seen) == (2 if style == "function" and how != "round and round" else 1)
+        assert len(seen) == 1
     for said, _, seen in two.run(train_wrapped, how, "other generators", 0, style):
         assert said[0].startswith("rank 1 and rank 0 draw different orders from shard().")
         assert seen == [[]]

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 import instep
 from instep.checkpoint import disk, files
-from instep.errors import CheckpointError, InstepWarning, SetupError
+from instep.errors import CheckpointError, InstepWarning, SetupError, StateError
 from tests.engine.kit import assert_bit_identical, batches, mean_loss, mlp
 from tests.engine.test_state import Augmented, Job
 
@@ -481,3 +481,95 @@ def test_a_signal_after_the_last_loop_is_handed_on_when_all_is_saved(path):
         assert came == [(signal.SIGTERM, True)]
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def with_plateau(path, seed=0, stop=None, extra=None):
+    """Train with a ReduceLROnPlateau that is stepped by hand; return the rates and the weights."""
+    torch.manual_seed(seed)
+    model = torch.nn.Linear(5, 2).double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=1, factor=0.5)
+    kept = {"seen": 0, "plateau": plateau} if extra is None else extra(plateau)
+    stepper, rates, data = instep.Stepper(model, optimizer), [], torch.ones(6, 2, 5).double()
+    with stepper.autosave(path, every=2, extra=kept) as run:
+        for epoch in stepper.epochs(9):
+            for window in stepper.windows(data, size=2):
+                for x in window:
+                    window.backward(model(x).square().mean(), items=len(x))
+                run.extra["seen"] = run.extra.get("seen", 0) + 1
+            if stop == (epoch, "before"):
+                raise Stop
+            plateau.step(1.0)
+            rates.append((epoch, optimizer.param_groups[0]["lr"]))
+            if stop == (epoch, "after"):
+                raise Stop
+    return rates, [p.tolist() for p in model.parameters()], run.extra["seen"]
+
+
+def test_a_plateau_that_is_stepped_by_hand_goes_on_bit_for_bit(path, tmp_path):
+    rates, weights, seen = with_plateau(tmp_path / "whole.ckpt")
+    assert len({rate for _, rate in rates}) == 5
+    for stop in [(1, "after"), (3, "before"), (4, "after"), (6, "before")]:
+        with pytest.raises(Stop):
+            with_plateau(path, seed=7, stop=stop)
+    end, found, also_seen = with_plateau(path, seed=8)
+    # The first start had other weights, and all of them the same rates.
+    assert end == rates[-len(end) :]
+    assert also_seen == seen == 27
+    with pytest.raises(Stop):
+        with_plateau(tmp_path / "again.ckpt", stop=(4, "after"))
+    assert with_plateau(tmp_path / "again.ckpt", seed=9)[1] == weights != found
+
+
+def test_without_it_the_rates_are_others(path, tmp_path):
+    rates, _, _ = with_plateau(tmp_path / "whole.ckpt")
+    for stop in [(1, "after"), (3, "after"), (5, "after")]:
+        with pytest.raises(Stop):
+            with_plateau(path, stop=stop, extra=lambda _: {})
+    assert with_plateau(path, extra=lambda _: {})[0] != rates[-3:]
+
+
+def test_a_plateau_by_hand_in_extra(path):
+    model = torch.nn.Linear(5, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=3)
+    stepper = instep.Stepper(model, optimizer)
+    plateau.step(1.0)
+    plateau.step(1.0)
+    stepper.save(path, extra={"plateau": plateau.state_dict()})
+    other = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=9)
+    other.load_state_dict(stepper.load(path).extra["plateau"])
+    assert other.state_dict() == plateau.state_dict()
+
+
+def test_objects_that_the_checkpoint_does_not_have_begin_anew_and_that_is_said(path):
+    with pytest.raises(Stop):
+        with_plateau(path, stop=(0, "after"), extra=lambda _: {"best": 1})
+    with pytest.warns(InstepWarning, match="the ReduceLROnPlateau begins anew"):
+        with_plateau(path)
+
+
+def test_an_optimizer_in_extra_keeps_the_types_of_its_state(path):
+    def build():
+        model = torch.nn.Linear(2, 1)
+        beside = torch.nn.Linear(2, 1).bfloat16()
+        other = torch.optim.SGD(beside.parameters(), lr=0.1)
+        stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        return beside, other, stepper
+
+    beside, other, stepper = build()
+    other.state[beside.weight]["master"] = torch.full((1, 2), 1 / 3)
+    with stepper.autosave(path, every=1, extra={"other": other}) as run:
+        assert run.extra["other"] is other
+    beside, loaded, stepper = build()
+    with stepper.autosave(path, every=1, extra={"other": loaded}) as run:
+        assert run.resumed.extra["other"]["param_groups"][0]["lr"] == 0.1
+    assert loaded.state[beside.weight]["master"].tolist() == [[torch.tensor(1 / 3).item()] * 2]
+
+
+def test_extra_that_is_no_dict_does_not_fill_one(path):
+    model = torch.nn.Linear(2, 1)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    stepper.save(path, extra=3)
+    with pytest.raises(StateError, match="is no dict, but of type int"):
+        stepper.autosave(path, every=1)

@@ -248,6 +248,43 @@ def test_a_loop_over_something_goes_on_in_its_order(around, stop, tell):
     assert begun[:done] + rest == whole
 
 
+def run_anew(around, *, is_anew=True, stop=None, state=None):
+    """Four epochs of a loader that is dealt out anew in each of them, as a new process has them."""
+    dealt._made.clear()
+    model = torch.nn.Linear(1, 1)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    loader = DataLoader(range(8), 2, shuffle=True)
+    once = shard(loader)
+    if state is not None:
+        stepper.load_state_dict(state)
+    seen = []
+    for _ in stepper.epochs(4):
+        for batch in stepper.batches(around(shard(loader) if is_anew else once)):
+            seen.append(str(batch))
+            if len(seen) == stop:
+                return seen, stepper.state_dict()
+        if len(seen) == -(stop or 0):
+            return seen, stepper.state_dict()
+    return seen, None
+
+
+@pytest.mark.parametrize("around", ["itself", "a class", "a list, drawn at once"])
+@pytest.mark.parametrize("is_anew", [True, False], ids=["anew", "once"])
+def test_a_loader_that_is_dealt_out_anew_goes_on_in_its_order(around, is_anew):
+    whole, _ = run_anew(WRAPPERS[around], is_anew=is_anew)
+    epochs = [tuple(whole[start : start + 4]) for start in range(0, 16, 4)]
+    assert len({*epochs}) == 4
+    for stop in (1, 3, -4, 5, 6, 8, -8, 9, 11, -12, 14):
+        begun, state = run_anew(WRAPPERS[around], is_anew=is_anew, stop=stop)
+        done = len(begun) if stop < 0 else len(begun) - 1
+        rest, _ = run_anew(WRAPPERS[around], is_anew=is_anew, state=state)
+        assert begun[:done] + rest == whole, stop
+        # Interrupted once more.
+        more, state = run_anew(WRAPPERS[around], is_anew=is_anew, stop=2, state=state)
+        rest, _ = run_anew(WRAPPERS[around], is_anew=is_anew, state=state)
+        assert begun[:done] + more[:1] + rest == whole, stop
+
+
 BEFORE = ["zip", "enumerate", "an iterator", "a generator"]
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import instep
 from instep.errors import InstepWarning
@@ -88,3 +89,18 @@ def test_counts_in_narrow_types_are_not_relied_on():
 
     x = torch.randn(601, 5)
     assert said(torch.zeros(601, dtype=torch.long), narrow, x=x, split=301) == []
+
+
+def test_what_is_packed_is_left_to_the_backward():
+    """A checkpoint computes its forward once more when it is unpacked, and other hooks may fail."""
+    calls = []
+
+    def counted(model, x, y):
+        calls.append(len(x))
+        return bare(model, x, y)
+
+    def checkpointed(model, x, y):
+        return checkpoint(counted, model, x, y, use_reentrant=False)
+
+    assert said(UNEVEN, checkpointed) == []
+    assert calls == [4] * 4

@@ -91,6 +91,17 @@ def test_the_head_says_how_it_went():
     assert "still running when this was written" in page.render(small(ending="running"))
 
 
+def test_what_is_not_known_of_other_ranks_is_said_wherever_it_counts():
+    text = page.render(replace(long(), ranks=4, unheard=(1, 3)))
+    assert ">No problems found so far</p>" in text.replace("\n", "")
+    assert "ranks 1, 3 not heard to the end · rank 0 of 4" in text
+    said = "This page was written before ranks 1, 3 had come to the end: what is found there later"
+    assert f"closed as it should. {said}" in text
+    assert f"<li>{said}" in text
+    assert "Nothing that is known of" not in text
+    assert "1 error</p>" in page.render(replace(small(), unheard=(1,)))
+
+
 def test_windows_of_several_sizes():
     record = small()
     events, moments = record.events, [(0.1 * at, number) for at, number in enumerate(

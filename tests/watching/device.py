@@ -47,7 +47,7 @@ class Waits(TorchDispatchMode):
     answer: what all numbers are: zero, or another one.
     """
 
-    def __init__(self, *, answer: bool) -> None:
+    def __init__(self, *, answer: float) -> None:
         super().__init__()
         self._answer = answer
         self.at: Counter[str] = Counter()
@@ -101,7 +101,7 @@ class Event:
 
 
 @contextmanager
-def noted(*, answer: bool = True) -> Iterator[Waits]:
+def noted(*, answer: float = True) -> Iterator[Waits]:
     """Have tensors be made on the device, and note who waits for it."""
     waits = Waits(answer=answer)
     with mock.patch.object(torch, "Event", Event), torch.device("meta"), waits:

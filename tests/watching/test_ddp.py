@@ -158,13 +158,23 @@ finally:
 END = "del model, optimizer\ngc.collect()\ntorch.distributed.destroy_process_group()\n"
 
 
-def watched(folder, job):
-    """Run a program on two ranks under `instep watch`; return what rank 0 tells."""
-    whole = indent(f"{START}{job}{END}", "    ")
-    (folder / "train.py").write_text(PROGRAM.replace("{job}", whole))
+LEFT = """\
+import atexit, os, torch
+rank = int(os.environ["RANK"])
+torch.distributed.init_process_group(
+    "gloo", init_method=f"file://{os.getcwd()}/store", rank=rank, world_size=2
+)
+atexit.register(os._exit, rank)  # nothing is to be freed any more, see `ranked`
+"""
+"""Rank 0 leaves with the group as it is: until then, the other one waits for it."""
+
+
+def both(folder, source):
+    """Run a program on two ranks under `instep watch`."""
+    (folder / "train.py").write_text(source)
     common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": folder.name}
     path = os.pathsep.join([SOURCE, os.environ.get("PYTHONPATH", "")])
-    ranks = [
+    return [
         subprocess.Popen(
             [sys.executable, "-m", "instep", "watch", "--quiet", "train.py"],
             cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -172,6 +182,12 @@ def watched(folder, job):
         )
         for rank in "01"
     ]  # fmt: skip
+
+
+def watched(folder, job):
+    """Run a job that rank 0 ends last; return what that tells."""
+    whole = indent(f"{START}{job}{END}", "    ")
+    ranks = both(folder, PROGRAM.replace("{job}", whole))
     _, said = ranks[1].communicate(timeout=100)
     assert "INS606" not in said
     (folder / "go").touch()
@@ -188,6 +204,16 @@ def test_a_rank_that_has_fewer_batches(tmp_path):
     [said] = watched(tmp_path, PLAIN.replace("range(12)", "range(12 - 3 * rank)"))
     assert said.endswith(
         "rank 1 ended after 9 updates, while rank 0 waited for it in another backward."
+    )
+
+
+def test_rank_0_has_fewer_batches_and_leaves_the_other_one_waiting(tmp_path):
+    ranks = both(tmp_path, f"{LEFT}{START}{PLAIN.replace('range(12)', 'range(9 + 3 * rank)')}")
+    (_, first), (_, second) = (rank.communicate(timeout=100) for rank in ranks)
+    assert first == ""
+    [said] = [line for line in second.splitlines() if "INS606" in line]
+    assert said.endswith(
+        "rank 0 ended after 9 updates, while rank 1 waited for it in another backward."
     )
 
 

@@ -67,3 +67,20 @@ def test_at_a_glance_a_loss_of_somebody_s_own_may_do_anything(outputs):
         assert read_from(loss.grad_fn, closely=False) == read(loss)._replace(items=None)
         del loss.grad_fn._saved_reduction
         assert read_from(loss.grad_fn, closely=False).parts is None
+
+
+def test_what_somebody_has_packed_is_unknown_and_stays_packed(outputs):
+    def never(packed):
+        raise AssertionError
+
+    labels = torch.tensor([0, 1, -100, 2, 3, -100])
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: (tensor,), never):
+        losses = [F.cross_entropy(outputs[0], labels), F.mse_loss(*outputs)]
+        halved = losses[0] / 2  # a number is nothing that is packed
+        weighed = losses[0] * torch.tensor(0.5)
+    for loss in (*losses, halved):
+        reading = read(loss)
+        assert (reading.reduction, reading.items) == ("mean", None)
+    assert read(halved).factor == 0.5
+    assert read(weighed).factor is None
+    assert read(F.cross_entropy(outputs[0], labels)).items == 4

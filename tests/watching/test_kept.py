@@ -14,6 +14,7 @@ for update in range(30):
     optimizer.step()
     {after}
 """
+KEEPS = "from collections import deque; kept, other = deque(maxlen=20), []"
 
 
 @pytest.mark.parametrize("after", ["kept.append(y)", "kept.append(loss)", "kept.append(y.sum())"])
@@ -54,6 +55,33 @@ def test_what_does_not(after):
     watched = run(LOOP.format(after=after))
     assert "graphs-kept" not in gauges(watched)
     assert found(watched) == []
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "kept.append(loss)",
+        "other.append(loss); del other[:-20]",
+        "other.append(loss); other = [] if update % 50 == 49 else other",
+        "other.append({'loss': loss}); del other[:-40]",
+    ],
+    ids=["deque", "the latest 20", "epochs", "the latest 40, unseen"],
+)
+def test_what_has_an_end_does_not_grow(after):
+    source = LOOP.replace("30", "150").replace("kept = []", KEEPS).format(after=after)
+    watched = run(source)
+    assert found(watched) == []
+
+
+def test_what_grows_beside_what_has_an_end_is_told():
+    after = "kept.append(loss); other.append(y)"
+    source = LOOP.replace("30", "150").replace("kept = []", KEEPS).format(after=after)
+    assert "`other` keeps what was computed" in run(source).findings[0].message
+
+
+def test_few_graphs_are_told_when_a_short_job_ends():
+    assert found(run(LOOP.replace("30", "12").format(after="kept.append(loss)"))) == [("INS605", 9)]
+    assert found(run(LOOP.replace("30", "12").format(after="kept = [*kept[-5:], loss]"))) == []
 
 
 def test_graphs_that_are_let_go_are_no_longer_told():

@@ -12,7 +12,7 @@ ABOUT = """
 import sys
 names = ("__name__", "__file__", "__package__", "__doc__")
 print(sys.argv[1:], sys.path[0], [globals()[name] for name in names], __spec__ is None)
-own = sorted(name for name in globals() if name[:2] == "__" and name != "__annotations__")
+own = sorted(name for name in globals() if name[:2] == "__")
 print(sys.modules["__main__"].__dict__ is globals(), own)
 """
 RUN = """

@@ -74,6 +74,61 @@ def test_a_sum_that_somebody_else_changes_is_not_measured():
     assert "accumulation-error" not in gauges(job(within="model[0].weight.grad.mul_(0.5)"))
 
 
+PROBED = """
+weight = torch.nn.Parameter(torch.ones(64, dtype=torch.bfloat16))
+optimizer = torch.optim.SGD([weight], lr=0.0)
+for update in range(3):
+    optimizer.zero_grad()
+    for micro in range(4):
+        loss = (weight * torch.rand(64).bfloat16()).sum()
+        {before}
+        loss.backward()
+        {after}
+    optimizer.step()
+"""
+"""Jobs whose sums are hardly off: of four gradients."""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("torch.autograd.grad(loss, weight, retain_graph=True)", "pass"),
+        ("hook = weight.register_hook(lambda grad: grad * 0.1)", "hook.remove()"),
+        ("if not (update or micro): weight.register_hook(lambda grad: grad * 0.1)", "pass"),
+    ],
+    ids=["grad", "hook", "hook that stays"],
+)
+def test_what_is_added_counts_and_nothing_else(before, after):
+    watched = run(PROBED.format(before=before, after=after))
+    assert 0 < gauges(watched)["accumulation-error"].value < 0.01
+    assert found(watched) == []
+    left = hooks(torch.nn.ParameterList([watched.left["weight"]]))
+    assert left == ("not (update" in before)
+
+
+def test_a_hook_behind_the_sum_ends_the_measurement():
+    edit = "def edit(weight): weight.grad.mul_(0.1)\n"
+    hook = "if not (update or micro): weight.register_post_accumulate_grad_hook(edit)"
+    watched = run(edit + PROBED.format(before=hook, after="pass"))
+    assert "accumulation-error" not in gauges(watched)
+
+
+def test_a_backward_that_fails_is_not_counted():
+    failing = """
+def fail(grad): raise ValueError
+other = torch.zeros(1, requires_grad=True)
+other.register_hook(fail)
+def attempt():
+    try:
+        ((weight * 3).sum() + other.sum()).backward()
+    except ValueError:
+        pass
+"""
+    watched = run(failing + PROBED.format(before="attempt()", after="pass"))
+    assert found(watched) == []
+    assert hooks(torch.nn.ParameterList([watched.left["weight"]])) == 0
+
+
 def test_few_additions_are_not_told():
     assert ("INS309", 12) not in found(job(micro=4))
 

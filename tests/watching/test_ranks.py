@@ -82,6 +82,34 @@ def test_the_first_waits_for_those_who_live_but_not_for_ever(pair, monkeypatch):
     assert [each.is_over for each in first.wait(patience=-1)] == [True, False]
 
 
+def test_a_rank_is_heard_or_left_to_tell_by_itself(tmp_path):
+    ranks = [Ranks(4 + n, 8, n, 4, tmp_path) for n in range(4)]
+    ranks[0].say([FOUND], is_over=True)
+    ranks[1].say([], is_over=True)
+    ranks[2].say([], is_over=False)  # and nothing is known of the last one
+    assert not ranks[1].is_left_alone
+    unheard = ranks[0].unheard(ranks[0].hear())
+    assert unheard == [6, 7]
+    ranks[3].say([OTHER], is_over=True)  # just now
+    assert not ranks[3].is_left_alone
+    assert not ranks[0].give_up(unheard)
+    assert ranks[0].unheard(heard := ranks[0].hear()) == [6]
+    assert not ranks[0].is_last(heard)
+    assert ranks[0].tells(FOUND)
+    ranks[2].say([FOUND, OTHER], is_over=True)
+    assert ranks[2].is_left_alone
+    assert [each for each in (FOUND, OTHER) if ranks[2].tells(each)] == [OTHER]
+    assert ranks[2].is_last(ranks[2].hear())
+    ranks[2].forget()
+    assert not tmp_path.exists()
+
+
+def test_whoever_finds_no_folder_any_more_was_heard(pair):
+    pair[1].say([], is_over=True)
+    pair[0].forget()
+    assert not pair[1].is_left_alone
+
+
 def test_half_a_file_is_not_heard(pair):
     first, _ = pair
     first.say([FOUND], is_over=True)

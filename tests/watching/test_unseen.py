@@ -144,6 +144,33 @@ def test_a_compiled_step_is_not_denied():
     assert "What happens inside weights" not in said
 
 
+WHOLE = """
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+{load}
+@torch.compile(backend="eager")
+def update(x):
+    optimizer.zero_grad()
+    model(x).mean().backward()
+    optimizer.step()
+{runs}
+"""
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_whole_update_that_is_compiled_is_not_denied():
+    job = run(WHOLE.format(load="", runs="for _ in range(4):\n    update(torch.ones(3, 4))"))
+    _, second = job.summary().splitlines()
+    assert second.startswith("Weights changed all the same: a step that is compiled")
+    [said] = [each for each in record_of(job).unseen if "eights" in each]
+    assert said.startswith("Weights changed between a backward and its step, or without a step")
+
+
+def test_weights_that_are_loaded_are_no_update():
+    job = run(WHOLE.format(load="model.load_state_dict(model.state_dict())", runs=""))
+    assert job.summary() == "No update was seen: there was nothing to judge.\n"
+
+
 def test_steps_that_are_seen_are_not_said_to_be_missed():
     job = run(BY_HAND.format(step="optimizer.step()"))
     assert job.summary() == "Watched 4 updates of `optimizer`: no problems found.\n"

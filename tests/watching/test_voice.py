@@ -1,9 +1,11 @@
 import io
 
+import pytest
+
 from instep.rules.finding import Finding, Severity
 from instep.trace import Place
 from instep.watching.quoting import Quoting
-from instep.watching.voice import PER_SECOND, Voice, counted, say, summary
+from instep.watching.voice import PER_SECOND, Voice, colours, counted, say, summary
 
 
 def found(line, severity=Severity.ERROR, message="it is wrong."):
@@ -53,6 +55,46 @@ def test_a_stream_that_cannot_say_it_all():
             raise BrokenPipeError
 
     say("nothing happens", Broken())
+
+
+class Bare:
+    """What people put in place of standard error: it writes, and may do nothing else."""
+
+    def __init__(self):
+        self.text = ""
+
+    def write(self, text):
+        self.text += text
+
+
+class Odd(Bare):
+    encoding = 3
+
+    def isatty(self):
+        raise KeyError("isatty")
+
+    def write(self, text):
+        raise AttributeError("file")
+
+
+@pytest.mark.parametrize("made", [Bare, Odd])
+def test_a_stream_of_somebody_s_own(made):
+    stream = made()
+    say("something\n", stream)
+    voice = Voice(Quoting("/nowhere"), stream=stream, clock=lambda: 0.0)
+    voice.tell(found(3))
+    assert not colours(stream)
+    if made is Bare:
+        assert stream.text.startswith("something\na.py:3:5: error INS101")
+
+
+def test_whoever_ends_the_job_while_something_is_said_ends_it():
+    class Interrupted(Bare):
+        def write(self, text):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        say("something\n", Interrupted())
 
 
 def test_the_summary():

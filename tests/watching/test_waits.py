@@ -5,6 +5,7 @@ On a GPU whoever reads a number waits until everything that was launched before 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from contextlib import nullcontext
 from typing import Any
@@ -242,6 +243,17 @@ def added(name: str, *, answer: bool = True) -> tuple[int, Counter[str]]:
 def test_nobody_waits(name):
     waits, where = added(name)
     assert waits == 0, where
+
+
+def test_nobody_waits_for_weights_that_are_lost():
+    code = compile(HEAD + JOBS["a plain loop"], "train.py", "exec")
+    job = instep.watch(live=False)
+    with noted(answer=math.nan) as waits, job:
+        names = {"torch": torch, "F": torch.nn.functional, "updates": UPDATES}
+        exec(code, names)  # noqa: S102  # it is the test's own
+    assert waits.at.total() == 0, waits.at
+    assert [finding.code for finding in job.findings] == ["INS505"]
+    assert "updates with gradients that are not finite" in job.findings[0].message
 
 
 @pytest.mark.parametrize("answer", [True, False], ids=["numbers", "zeros"])

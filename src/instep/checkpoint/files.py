@@ -54,7 +54,7 @@ def require_plain(parts: Any, name: str = "parts") -> None:
             why="it is read with weights_only=True, which runs no code of the file, and so reads "
             "tensors, numbers, strings, lists, tuples, sets and dicts only.",
             fix="convert it: .item() or float() for scalars of numpy, torch.from_numpy() for "
-            "arrays, a dict for an object.",
+            "arrays, its state_dict() or another dict for an object.",
             more="checkpoint",
         )
 

@@ -30,6 +30,15 @@ class Ranks(Protocol):
         """The torch.distributed process group; None for a process by itself."""
 
 
+class Round:
+    """What ranks say to each other when they have done something together."""
+
+    def __init__(self) -> None:
+        self.says: Any = None
+        self.heard: list[Any] = []
+        """What each of them has said; known when all is done."""
+
+
 class Talk:
     """The collectives of one save or load; a process by itself has nobody to wait for."""
 
@@ -64,20 +73,24 @@ class Talk:
         return said
 
     @contextlib.contextmanager
-    def together(self, what: str) -> Iterator[None]:
+    def together(self, what: str) -> Iterator[Round]:
         """Do something on every rank; if it failed on one, raise on all of them.
 
-        An error of instep's own is the same one everywhere; of others, the first line.
+        An error of instep's own is the same one everywhere; of others, the first line. What a rank
+        has to say beside that travels along.
         """
         error: Exception | None = None
+        about = Round()
         try:
-            yield
+            yield about
         except Exception as raised:  # noqa: BLE001 -- the others must hear of it, whatever it is
             error = raised
         told = None if error is None else _told(error)
-        said = self.gather(told)
+        heard = self.gather((told, about.says))
+        said = [each for each, _ in heard]
         failed = [rank for rank, each in enumerate(said) if each is not None]
         if not failed:
+            about.heard = [each for _, each in heard]
             return
         if error is not None:
             self.mark(error)

@@ -166,13 +166,14 @@ def _ended(ready: Ready, crashed: Callable[[BaseException], None]) -> tuple[int,
         code = code_of(error)
         return code, "finished" if code == 0 else "failed", f"exit {code}" if code else None
     except KeyboardInterrupt as error:
-        show(error)
-        return INTERRUPTED, "interrupted", None
+        asked = show(error)
+        return INTERRUPTED if asked is None else asked, "interrupted", None
     except BaseException as error:  # noqa: BLE001  # this is where Python itself would catch it
         crashed(error)
-        show(error)
-        return FAILED, "failed", traceback.format_exception_only(error)[-1].strip()
+        asked = show(error)
+        said = traceback.format_exception_only(error)[-1].strip()
+        return FAILED if asked is None else asked, "failed", said
     finally:
-        with contextlib.suppress(OSError, ValueError, AttributeError):
+        with contextlib.suppress(Exception):  # closed, or of the program's own
             sys.stdout.flush()
     return 0, "finished", None

@@ -16,6 +16,7 @@ from instep.errors import WatchError
 from instep.reports.files import put
 from instep.reports.options import Options
 from instep.reports.registry import render
+from instep.watching.apart import named
 from instep.watching.quoting import Quoting
 from instep.watching.ranks import merged
 from instep.watching.unseen import aside
@@ -45,6 +46,7 @@ class Outputs:
         self._level = level
         self._quoting = Quoting()
         self._unheard: list[int] = []
+        self._is_alone = False  # the first rank has left before this one
         self._found: tuple[Finding, ...] = ()
         self.findings: tuple[Finding, ...] = ()
         """Of all ranks that were heard, with the paths that their reader would type."""
@@ -56,6 +58,9 @@ class Outputs:
             _refuse(file)
         # The folder that the program was started in counts, wherever it goes.
         self._files = {file: os.path.abspath(file) for file in named}  # noqa: PTH100
+        # Where rank 0 has left its findings: those that come later belong there as well.
+        shares = ranks.rank == ranks.local and ranks.folder is not None
+        self._late_file = self._files.get(options.output_file) if shares else None
         if ranks.rank:
             self._files = {}  # one process writes them
 
@@ -67,7 +72,8 @@ class Outputs:
     @property
     def fails(self) -> bool:
         """Whether there is anything that --strict does not let through."""
-        return self.ranks.is_first and any(each.severity >= self._level for each in self.findings)
+        speaks = self.ranks.is_first or self._is_alone
+        return speaks and any(each.severity >= self._level for each in self.findings)
 
     def write(self, ending: str) -> None:
         """Write the files that were asked for, as far as is known now."""
@@ -88,22 +94,53 @@ class Outputs:
                 else self.job.sampler.ranks.endings(has_finished=has_finished)
             )
             self.ranks.say(own, is_over=True, endings=ends)
-        except OSError:  # whoever was to tell it has left already
+            self._is_alone = self.ranks.is_left_alone
+        except OSError:  # the folder is gone, and whoever was to tell it
+            self._is_alone = not self.ranks.is_first
             self._take(own)
-            self._tell()
+            self._tell(self.findings)
             return
+        if self._is_alone:
+            self._tell_alone()
         if not self.ranks.is_first:
             return
         if self.ranks.folder is not None:
-            heard = self.ranks.wait() if patience is None else self.ranks.wait(patience)
-            self._unheard = [each.rank for each in heard if not each.is_over]
-            own = merged(self._compared(heard))
-            self.ranks.forget()
+            own = self._heard(patience)
         self._take(own)
         try:
             self._files_written(ending)
         finally:
-            self._tell()
+            self._tell(self.findings)
+
+    def _heard(self, patience: float | None) -> tuple[Finding, ...]:
+        """Return what was found on this machine, and note who is left to tell by itself."""
+        heard = self.ranks.wait() if patience is None else self.ranks.wait(patience)
+        self._unheard = self.ranks.unheard(heard)
+        if not self.ranks.give_up(self._unheard):
+            heard = self.ranks.hear()
+            self._unheard = self.ranks.unheard(heard)
+        found = merged(self._compared(heard))
+        if self.ranks.is_last(heard):
+            self.ranks.forget()
+        else:
+            for finding in found:
+                self.ranks.tells(finding)
+        return found
+
+    def _tell_alone(self) -> None:
+        """Tell what nobody had told when the first rank left: there is nobody else who could."""
+        heard = self.ranks.hear()
+        self._unheard = self.ranks.unheard(heard)
+        self._take(merged(self._compared(heard)))
+        told = zip(self._found, self.findings, strict=True)
+        fresh = tuple(shown for found, shown in told if self.ranks.tells(found))
+        if self.ranks.is_last(heard):
+            self.ranks.forget()
+        try:
+            if fresh and self._late_file is not None:
+                _put(self._late_file, self._report(Options()))
+        finally:
+            self._tell(fresh)
 
     def _compared(self, heard: list[Heard]) -> list[Heard]:
         """Return what the ranks have said, with what only shows when all of them are over."""
@@ -155,6 +192,7 @@ class Outputs:
             ending=ending,
             error=self.error,
             findings=self._found,
+            unheard=self._unheard,
             version=__version__,
             most_moments=_MOST_MOMENTS if ending == "running" else None,
         )
@@ -168,14 +206,15 @@ class Outputs:
 
     # Last words
 
-    def _tell(self) -> None:
+    def _tell(self, findings: tuple[Finding, ...]) -> None:
         name = self._options.output_format
-        if self._options.output_file is None and name != "text":
+        # For programs there is one report, that of the first rank.
+        if self._options.output_file is None and name != "text" and not self._is_alone:
             say(self._report(Options()), sys.stdout)
-        elif self.findings:
+        elif findings:
             width = shutil.get_terminal_size((100, 24)).columns
             shown = Options(colour=colours(sys.stderr), width=width)
-            say("\n" + render("text", self.findings, self._quoting, shown) + "\n")
+            say("\n" + render("text", findings, self._quoting, shown) + "\n")
         if not self._options.quiet:
             start = self.ranks.prefix or "instep: "
             say("".join(f"{start}{row}\n" for row in self._summary().splitlines()))
@@ -191,14 +230,16 @@ class Outputs:
             skipped=self.job.series.skipped,
             faults=len(self.job.seam.faults),
             aside=aside(self.job),
+            is_open=bool(self._unheard),
         )
         if self.ranks.folder is not None:
             said += (
                 f"Of {self.ranks.size:,} ranks; updates are counted on rank {self.ranks.rank}.\n"
             )
         if self._unheard:
-            listed = ", ".join(map(str, self._unheard))
-            said += f"Not heard to the end: rank {listed}.\n"
+            said += f"Not heard to the end: {named(self._unheard)}.\n"
+        if self._is_alone:
+            said += "The first rank of this machine had left, and told what it knew by then.\n"
         return said
 
 

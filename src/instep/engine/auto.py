@@ -136,6 +136,8 @@ class AutoStep:
         lane, core = self._lane, self._loop.core
         step = CarefulStep(self._loop.index, keep_gradients=core.keep_gradients)
         in_close = False
+        # What fails before any piece fails for the smallest, too.
+        self._largest = 1
         try:
             with self._open_window([lane]) as window:
                 window.is_attempt = True

@@ -7,21 +7,18 @@ between two windows, after a step in function style.
 from __future__ import annotations
 
 import errno
-import hashlib
-import io
 import signal
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import torch
-
-from instep.checkpoint import disk, files
+from instep.checkpoint import disk
 from instep.checkpoint.envelope import EnvelopeError
 from instep.engine import claims, saving, state
+from instep.engine.extras import digest_of, fill, states_of
+from instep.engine.pace import Pace
 from instep.engine.ranks import errands
 from instep.engine.signals import Signals
 from instep.errors import CheckpointError, SetupError
@@ -37,29 +34,6 @@ if TYPE_CHECKING:
     from instep.engine.stepper import Stepper
 
 DAMAGED = ("truncated", "corrupted", "unfinished")
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """How often to save.
-
-    >>> Pace(every=10).is_due(updates=9, seconds=1e6), Pace(every=10).is_due(updates=10, seconds=0)
-    (False, True)
-    >>> Pace(seconds=60.0).is_due(updates=3, seconds=61.0)
-    True
-    >>> Pace(seconds=60.0).is_due(updates=0, seconds=61.0)
-    False
-    """
-
-    every: int | None = None
-    seconds: float | None = None
-
-    def is_due(self, *, updates: int, seconds: float) -> bool:
-        """Whether to save, so many updates and seconds after the last time."""
-        if updates < 1:
-            return False
-        by_count = self.every is not None and updates >= self.every
-        return by_count or (self.seconds is not None and seconds >= self.seconds)
 
 
 class Autosave:
@@ -89,14 +63,14 @@ class Autosave:
         # As it was given: where a link leads may differ between machines.
         self._given = Path(path).absolute()
         self.extra = extra
-        """Your own data: saved with every checkpoint, and filled from the one that was loaded."""
+        """Your own data and objects: saved each time, and filled from what was loaded."""
         self._stepper, self._loop = stepper, loop
         self._pace, self._wait = pace, wait
         self._signals = Signals(signals, deadline, self._too_late)
         self.resumed: Loaded | None = self._resume()
         """The checkpoint that this run goes on from; None if it begins anew."""
         if self.resumed is not None:
-            extra.update(self.resumed.extra or {})
+            fill(extra, self.resumed.extra, loop)
         self._loaded_as = self._place()
         self._saved_at = (loop.index, time.monotonic())
         """When it was tried last."""
@@ -127,7 +101,7 @@ class Autosave:
 
     def save(self) -> None:
         """Save now; only where the run can be continued, as `stepper.save`."""
-        self._kept = self._stepper.save(self._given, extra=self.extra).updates
+        self._kept = self._stepper.save(self._given, extra=states_of(self.extra)).updates
         self._saved_at = (self._loop.index, time.monotonic())
 
     def stop(self) -> None:
@@ -178,7 +152,7 @@ class Autosave:
     def _place(self) -> tuple[object, ...]:
         """Return what differs once anything was done since a checkpoint was loaded."""
         loop = self._loop
-        return loop.index, loop.epoch, loop.is_epoch_over, loop.pending, _digest(self.extra)
+        return loop.index, loop.epoch, loop.is_epoch_over, loop.pending, digest_of(self.extra)
 
     def _is_as_loaded(self) -> bool:
         """Whether the checkpoint that was loaded says all there is to say.
@@ -217,18 +191,33 @@ class Autosave:
 
     def _at_common_point(self, together: Together) -> None:
         """Save if any rank wants to, as all of them heard when they last closed a window."""
-        updates, when = self._saved_at
-        if together.any_wants_save or self._pace.is_due(
-            updates=self._loop.index - updates, seconds=0.0
-        ):
+        if self.is_due_on_all(together):
             wait = self._wait or together.any_wants_save
             together.any_wants_save = False
             self._save_and_pass_on(wait=wait)
-            updates, when = self._saved_at
+        self.note_wish(together)
+
+    def is_due_on_all(self, together: Together) -> bool:
+        """Whether all ranks save at the next place between two windows that they share."""
+        by_count = self._pace.is_due(updates=self._loop.index - self._saved_at[0], seconds=0.0)
+        return together.any_wants_save or by_count
+
+    def note_wish(self, together: Together) -> None:
+        """Let the others hear whether this rank would like to save."""
+        updates, when = self._saved_at
         is_late = self._pace.is_due(
             updates=self._loop.index - updates, seconds=time.monotonic() - when
         )
         together.wants_save = is_late or self._signals.received is not None
+
+    @property
+    def errand(self) -> str:
+        """What this rank says when it saves with others."""
+        return f"{errands.SAVE.about}{self._given}"
+
+    def come_along(self, about: str) -> None:
+        """Save because the others do, with what they have said of it."""
+        self._save_and_pass_on(wait=not about.endswith(f"({errands.ASIDE})"))
 
     def at_failed_draw(self) -> None:
         """Save because the loader has raised: up to here nothing is lost.
@@ -256,7 +245,7 @@ class Autosave:
         self._look_for_others()
         self._saved_at = (self._loop.index, time.monotonic())
         try:
-            writing = self._stepper.save(self._given, extra=self.extra, wait=wait)
+            writing = self._stepper.save(self._given, extra=states_of(self.extra), wait=wait)
         except CheckpointError as error:
             if not isinstance(error.__cause__, OSError):
                 raise
@@ -298,7 +287,7 @@ class Autosave:
         )
 
     def _resume(self) -> Loaded | None:
-        how = "" if self._wait else "wait=False"
+        how = "" if self._wait else errands.ASIDE
         saving.require_all(self._stepper, self._loop, errands.AUTOSAVE, self._given, how=how)
         if not saving.is_there(self._stepper, self._loop, self.path):
             return None
@@ -326,18 +315,6 @@ class Autosave:
             more="autosave",
         )
         return loaded
-
-
-def _digest(extra: dict[str, Any]) -> str | None:
-    """Return a fingerprint, so that a change is known without a copy; None if there is none."""
-    try:
-        files.require_plain(extra, "extra")
-    except CheckpointError:
-        # Saving tells of it.
-        return None
-    written = io.BytesIO()
-    torch.save(extra, written)
-    return hashlib.sha256(written.getbuffer()).hexdigest()
 
 
 def _foreign(error: CheckpointError) -> CheckpointError:

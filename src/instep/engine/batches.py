@@ -5,21 +5,27 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from instep.engine.along import Along
 from instep.engine.feed import END
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from torch import nn
 
     from instep.engine.feed import ResumeBy
     from instep.engine.loop import Loop
 
 
-def batches(loop: Loop, loader: Iterable[Any], *, resume: ResumeBy) -> Iterator[Any]:
+def batches(
+    loop: Loop, loader: Iterable[Any], *, resume: ResumeBy, models: Sequence[nn.Module]
+) -> Iterator[Any]:
     """Iterate a loader without windows, for steps in function style, and know where it is."""
     together = loop.core.together
     guard = nullcontext if together is None else together.guard
     loop.require_no_window()
     if together is not None:
+        together.begin_loop()
         together.streams.begin()
     # The steps of other ranks would wait for the one that this batch was for.
     with guard():
@@ -27,6 +33,8 @@ def batches(loop: Loop, loader: Iterable[Any], *, resume: ResumeBy) -> Iterator[
         feed = loop.feed(loader, resumed, by=resume)
     run = loop.start(feed, {})
     loop.pending = None
+    along = None if together is None else Along(loop, together, models)
+    is_finished = False
     try:
         while True:
             loop.safe_point()
@@ -34,8 +42,15 @@ def batches(loop: Loop, loader: Iterable[Any], *, resume: ResumeBy) -> Iterator[
                 batch = feed.take()
             if batch is END:
                 break
+            if along is not None:
+                along.begin_batch()
             yield batch
             feed.finish()
+        if along is not None:
+            along.finish()
         loop.finish()
+        is_finished = True
     finally:
         loop.stop(run)
+        if along is not None and not is_finished:
+            along.leave(feed)

@@ -43,14 +43,18 @@ LOADERS = 16
 _made: Counter[str] = Counter()
 
 
-def serial_of_here() -> int:
+def line_of_here() -> str:
+    """Return the user's line that is running, the same on ranks that run one program."""
+    place = here()
+    return "" if place is None else f"{PurePath(place.path).name}:{place.line}"
+
+
+def serial_of(line: str) -> int:
     """Return a number of the line that makes a loader, and of how often it has.
 
     Ranks that run one program have the same one for the same loader, also where one of them makes
     others besides.
     """
-    place = here()
-    line = "" if place is None else f"{PurePath(place.path).name}:{place.line}"
     _made[line] += 1
     return zlib.crc32(f"{line} {_made[line]}".encode()) % 2**16 + 1
 
@@ -284,8 +288,9 @@ class Told:
     passed: Passed | None
     epoch: int
     """The epoch that `passed` looks at, of the stream."""
-    deal: int = 0
-    """A number of the order of samples, the same on all ranks; 0: it has none, or not yet."""
+    deal: tuple[int, int] | None = None
+    """A number of the order of samples, the same on all ranks, and how many are in it; None: it
+    has none, or not yet."""
 
 
 class Pass(Iterator[Any]):
@@ -310,7 +315,7 @@ class Pass(Iterator[Any]):
             try:
                 return self._drawn()
             finally:
-                self.told.deal = getattr(self.dealer, "deal", 0)
+                self.told.deal = getattr(self.dealer, "deal", None)
         return self._drawn()
 
     def _drawn(self) -> Any:

@@ -15,6 +15,7 @@ whether there is another window, and a whole window, if its items are counted ah
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -257,6 +258,14 @@ class Feed:
                     self.on_failure()
             raise
         return batch
+
+    @property
+    def has_given_all(self) -> bool:
+        """Whether it is known, without drawing any more, that no batch is left."""
+        known = None if self._expected is None else self._expected.batches()
+        if known is None and isinstance(self._loader, Sequence):
+            known = len(self._loader)
+        return not self._ahead and known is not None and self._drawn >= known
 
     def draw_ahead(self, batches: int) -> bool:
         """Draw until so many wait, or the loader ends; return whether any waits."""

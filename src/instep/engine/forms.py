@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from instep.engine.checks import count_of
 from instep.engine.declare import LOSS
 from instep.engine.function import read_result, run_pieces
+from instep.engine.ranks.padding import padded
 from instep.engine.replay import Kept
 from instep.engine.statistics import BatchNormMode, Statistics, mode_of
 from instep.engine.twopass import SINGLE, TwoPass
@@ -145,8 +146,8 @@ class Form:
         for function in (self.encoders or {SINGLE: self.loss_fn}).values():
             plan.try_on(function)
         if self.is_plain:
-            padded = together is not None and together.padding is not None
-            pieces = together.padded(plan) if together is not None and padded else plan
+            is_padded = together is not None and together.padding is not None
+            pieces = padded(plan, together) if together is not None and is_padded else plan
             run_pieces(window, pieces, self.loss_fn, optimizer=optimizer)
         elif len(plan):
             kept = Kept(models)

@@ -11,11 +11,12 @@ from instep.checkpoint import disk, files, folders
 from instep.checkpoint.background import Writing
 from instep.checkpoint.plain import copied
 from instep.checkpoint.talk import Talk
-from instep.engine import state
+from instep.engine import restoring, state
 from instep.engine.fitting import makes, misfits
+from instep.engine.portions import Portions, put_into, require_for_all
 from instep.engine.ranks import errands
 from instep.engine.ranks.headers import mark
-from instep.engine.spreading import bare, cut, dealt, destinations
+from instep.engine.spreading import bare, cut, dealt, destinations, layouts_of
 from instep.errors import StateError, WindowError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from torch import nn
+    from torch.optim import Optimizer
 
     from instep.engine.loop import Loop
     from instep.engine.ranks.world import Ranks
@@ -86,7 +88,7 @@ def save(
         state.require_resumable(loop)
     if not stepper.ranks.is_alone or disk.is_folder(place):
         _require_whole_shards(stepper, loop)
-        require_all(stepper, loop, errands.SAVE, path, how="" if wait else "wait=False")
+        require_all(stepper, loop, errands.SAVE, path, how="" if wait else errands.ASIDE)
         with _between_rounds(loop, errands.SAVE):
             return _save_together(stepper, loop, desk, place, extra=extra, wait=wait)
     disk.require_ours(place)
@@ -114,8 +116,16 @@ def _save_together(
     talk = _talk(stepper, loop)
     desk.seals.pop(place, None)
     # An error on one rank is one on all: nobody waits for who does not come.
-    with talk.together("the checkpoint"):
+    with talk.together("the checkpoint") as round_:
         own, shared = _own(stepper, extra), _shared(stepper)
+        portions = Portions.of(
+            shared["optimizers"], stepper.optimizers, is_alone=stepper.ranks.is_alone
+        )
+        round_.says = portions.said()
+        shared["layouts"] = layouts_of(shared["optimizers"], stepper.optimizers)
+    shared["own"] = portions.settle(round_.heard, talk)
+    with talk.together("the checkpoint") if shared["own"] else nullcontext():
+        own["states"] = portions.taken_out(shared["optimizers"], shared["own"])
     # What each rank has by itself, such as the statistics of BatchNorm, stays each rank's own.
     own["buffers"] = [
         _buffers(bare(m), s) for m, s in zip(stepper.models, shared["models"], strict=True)
@@ -223,7 +233,7 @@ def _load(stepper: Stepper, loop: Loop, place: Path, *, previous: bool) -> Loade
             parts, updates, where = read.parts, read.updates, read.path
     with talk.together("loading the checkpoint"):
         _require_fit(stepper, loop, parts, is_dealt=where.is_dir())
-    put_back(stepper, parts)
+    put_back(stepper, loop, parts)
     return Loaded(where, updates, previous, parts["extra"])
 
 
@@ -232,14 +242,19 @@ def _from_folder(stepper: Stepper, found: folders.Found, talk: Talk) -> dict[str
         if found.world == talk.world:
             own = folders.own_parts(found, talk.rank)
         else:
+            require_for_all(found.rest, found.world, talk.world)
             everyone = [folders.own_parts(found, rank) for rank in range(found.world)]
             own = dict(everyone[min(talk.rank, found.world - 1)])
             states = [each["stepper"] for each in everyone]
             own["stepper"] = dealt(states, talk.rank, talk.world)
     with talk.together("reading the checkpoint"):
-        parts = folders.shared_parts(found, destinations(stepper.models, stepper.optimizers), talk)
+        # Folders of before have no layouts, and no portions.
+        layouts = found.rest.get("layouts", {})
+        to = destinations(stepper.models, stepper.optimizers, layouts)
+        parts = folders.shared_parts(found, to, talk)
     for saved, buffers in zip(parts["models"], own["buffers"], strict=True):
         saved.update(buffers)
+    put_into(parts["optimizers"], own.get("states", ()))
     return {**parts, "stepper": own["stepper"], "extra": own["extra"]}
 
 
@@ -286,16 +301,33 @@ def _require_fit(stepper: Stepper, loop: Loop, parts: dict[str, Any], *, is_deal
     state.require_loadable(loop, parts["stepper"])
 
 
-def put_back(stepper: Stepper, parts: dict[str, Any]) -> None:
+def put_back(stepper: Stepper, loop: Loop, parts: dict[str, Any]) -> None:
     """Load the parts of a checkpoint into a stepper's model, optimizers and schedulers, and it."""
     for model, saved in zip(stepper.models, parts["models"], strict=True):
         bare(model).load_state_dict(saved)
     for name, together in stepper.optimizers.items():
         for optimizer, saved in zip(together, parts["optimizers"][name], strict=True):
-            optimizer.load_state_dict(saved)
+            load_optimizer(loop, optimizer, saved)
     for name, listed in stepper.schedulers.items():
         for scheduler, (_, saved) in zip(listed, parts["schedulers"][name], strict=True):
             if hasattr(scheduler, "load_state_dict"):
                 scheduler.load_state_dict(saved)
     # Last: it puts back the random states.
     stepper.load_state_dict(parts["stepper"])
+
+
+def load_optimizer(loop: Loop, optimizer: Optimizer, saved: dict[str, Any]) -> None:
+    """Load a state; warn of a class that does so in a way of its own, which nobody can undo."""
+    changed = restoring.put_back(optimizer, saved)
+    if not changed:
+        return
+    kind = type(optimizer).__name__
+    more = f", and {len(changed) - 3} more" if len(changed) > 3 else ""
+    loop.core.warn(
+        f"{kind}.load_state_dict has changed what was saved: {', '.join(changed[:3])}{more}.",
+        why="this run does not go on bit for bit. The class has a load_state_dict of its own, "
+        "and what it has done could not be put right.",
+        fix=f"let {kind}.load_state_dict take over every value in its own type, or leave it to "
+        "torch's, which instep puts right.",
+        more="checkpoint",
+    )

@@ -158,7 +158,9 @@ def schedulers_of(
             raise SetupError(
                 "ReduceLROnPlateau cannot count updates.",
                 why="each of its steps needs a measured metric, which a window does not have.",
-                fix="leave it out of Stepper and call its step(metric) after your evaluation.",
+                fix="leave it out of Stepper and call its step(metric) after your evaluation; give "
+                'it to stepper.autosave(..., extra={"plateau": plateau}), or its state is lost '
+                "when the run is resumed.",
                 more="schedulers",
             )
         if not callable(getattr(one, "step", None)):

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from instep.checkpoint.trees import split
 from instep.engine import gradients as grads
-from instep.errors import StateError
+from instep.engine.ranks.digests import is_spread
+from instep.errors import CheckpointError, StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch import nn
     from torch.optim import Optimizer
 
 Models = list["nn.Module"]
 Optimizers = dict[str, tuple["Optimizer", ...]]
+Dims = list[int | None]
+"""The dimension of a tensor that is cut along each dimension of a mesh; None: it is repeated."""
 
 
 def bare(model: nn.Module) -> nn.Module:
@@ -29,31 +35,89 @@ def bare(model: nn.Module) -> nn.Module:
     return model if inner is None else bare(inner)
 
 
-def destinations(models: Models, optimizers: Optimizers) -> Callable[[str, Any, Any], Tensor]:
-    """Return where each tensor of a checkpoint is to go: cut like the parameter it belongs to."""
+def destinations(
+    models: Models, optimizers: Optimizers, layouts: Mapping[str, Dims]
+) -> Callable[[str, Any, Any], Tensor]:
+    """Return where each tensor of a checkpoint is to go: cut like the parameter it belongs to.
+
+    layouts: of states that were cut in another way.
+    """
     of_models = {
         f"models.{index}.{name}": tensor
         for index, model in enumerate(models)
         for name, tensor in bare(model).state_dict().items()
         if isinstance(tensor, Tensor)
     }
-    of_states = {
-        f"optimizers.{name}.{index}.state.{number}": parameter
-        for name, together in optimizers.items()
-        for index, optimizer in enumerate(together)
-        for number, parameter in enumerate(grads.parameters_of([optimizer]))
-    }
+    of_states = _by_place(optimizers)
 
     def destination(name: str, size: torch.Size, dtype: torch.dtype) -> Tensor:
         like = of_models.get(name)
         if like is None:
-            like = of_states.get(name.rpartition(".")[0])
+            like = _owner(name, of_states)
+        if name in layouts and is_spread(like):
+            return _laid_out(size, dtype, like, layouts[name])
         # What has another shape is a counter, or does not fit, which is said later.
         if like is None or like.shape != size:
             return torch.empty(size, dtype=dtype)
         return torch.empty_like(like.detach(), dtype=dtype)
 
     return destination
+
+
+def layouts_of(states: dict[str, Any], optimizers: Optimizers) -> dict[str, Dims]:
+    """Return along which dimensions states are cut, where their parameter is cut in another way.
+
+    Means of its rows, for example. By the names under which they are written.
+    """
+    of_states, found = _by_place(optimizers), {}
+    for name, tensor in split({"optimizers": states})[1].items():
+        if not is_spread(tensor):
+            continue
+        spread: Any = tensor
+        like: Any = _owner(name, of_states)
+        if any(placement.is_partial() for placement in spread.placements):
+            raise _not_added_up(name)
+        is_alike = is_spread(like) and like.shape == spread.shape
+        if not is_alike or like.placements != spread.placements:
+            found[name] = [p.dim if p.is_shard() else None for p in spread.placements]
+    return found
+
+
+def _by_place(optimizers: Optimizers) -> dict[str, Tensor]:
+    return {
+        f"optimizers.{name}.{index}.state.{number}": parameter
+        for name, together in optimizers.items()
+        for index, optimizer in enumerate(together)
+        for number, parameter in enumerate(grads.parameters_of([optimizer]))
+    }
+
+
+def _owner(name: str, of_states: Mapping[str, Tensor]) -> Tensor | None:
+    """Return the parameter that a state belongs to, however deep it is nested."""
+    places = accumulate(name.split("."), "{}.{}".format)
+    return next((of_states[place] for place in places if place in of_states), None)
+
+
+def _laid_out(size: torch.Size, dtype: torch.dtype, like: Any, dims: Dims) -> Tensor:
+    from torch.distributed.tensor import Replicate, Shard, empty  # noqa: PLC0415 -- in use already
+
+    mesh = like.device_mesh
+    if len(dims) != mesh.ndim:
+        # Along the dimensions of this mesh that parameters are cut along.
+        cut_along = iter([dim for dim in dims if dim is not None])
+        dims = [next(cut_along, None) if p.is_shard() else None for p in like.placements]
+    placements = [Replicate() if dim is None else Shard(dim) for dim in dims]
+    laid_out: Tensor = empty(*size, dtype=dtype, device_mesh=mesh, placements=placements)
+    return laid_out
+
+
+def _not_added_up(name: str) -> CheckpointError:
+    return CheckpointError(
+        f"{name} cannot be saved: it is a sum that was not added up over ranks (Partial).",
+        why="each rank has a term of it, and a checkpoint has one value. Nothing was written.",
+        fix="let the optimizer keep the sum: tensor.redistribute(placements=[Replicate()]).",
+        more="checkpoint",
+    )
 
 
 def cut(parts: dict[str, Any], models: Models, optimizers: Optimizers) -> None:
@@ -66,15 +130,18 @@ def cut(parts: dict[str, Any], models: Models, optimizers: Optimizers) -> None:
         for optimizer, saved in zip(together, parts["optimizers"].get(name, ()), strict=False):
             parameters = grads.parameters_of([optimizer])
             for number, state in saved["state"].items():
-                for key, value in state.items():
-                    if number < len(parameters):
-                        state[key] = _cut_like(parameters[number], value)
+                if number < len(parameters):
+                    saved["state"][number] = _cut_like(parameters[number], state)
 
 
 def _cut_like(like: Any, whole: Any) -> Any:
-    if not hasattr(like, "device_mesh") or not isinstance(whole, Tensor):
+    if type(whole) in (dict, OrderedDict):
+        return type(whole)((key, _cut_like(like, value)) for key, value in whole.items())
+    if type(whole) in (list, tuple):
+        return type(whole)(_cut_like(like, value) for value in whole)
+    if not is_spread(like) or not isinstance(whole, Tensor):
         return whole
-    if hasattr(whole, "device_mesh") or whole.shape != like.shape:
+    if is_spread(whole) or whole.shape != like.shape:
         return whole
     from torch.distributed.tensor import distribute_tensor  # noqa: PLC0415 -- in use already
 

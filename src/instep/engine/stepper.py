@@ -31,6 +31,7 @@ from instep.splits.micro import Micro
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from torch import nn
     from torch.optim import Optimizer
@@ -179,7 +180,7 @@ class Stepper:
 
         A batch is done when a step has been made with it.
         """
-        return batches(self._loop, loader, resume=resume)
+        return batches(self._loop, loader, resume=resume, models=self.models)
 
     def epochs(self, count: int) -> Iterator[int]:
         """Count epochs from 0, or from the one in which the loaded run was saved.
@@ -306,7 +307,8 @@ class Stepper:
 
         Random states are put back, so load it last.
         """
-        state.load(self._loop, state_dict)
+        with self._mended():
+            state.load(self._loop, state_dict)
 
     def save(self, path: PathLike, *, extra: Any = None, wait: bool = True) -> Writing:
         """Save model, optimizers, schedulers, scaler and the stepper itself, also in a window.
@@ -330,7 +332,11 @@ class Stepper:
         """
         with self._desk.turn:
             self._desk.clear()
-            return saving.load(self, self._loop, path, previous=previous)
+            with self._mended():
+                return saving.load(self, self._loop, path, previous=previous)
+
+    def _mended(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._together is None else self._together.torn.mended()
 
     def autosave(
         self,
@@ -349,7 +355,8 @@ class Stepper:
         a run that is started again after it was done has nothing to do.
 
         every, seconds: save after so many updates, or so much time, between two windows.
-        extra: your own data, saved along and filled from what was loaded (`run.extra`).
+        extra: your own data, saved along and filled from what was loaded (`run.extra`); objects
+            with a `state_dict()` in it, such as a ReduceLROnPlateau, are saved and loaded by that.
         wait: False writes while training goes on.
         signals: save and end when one of these comes; SIGTERM unless you say otherwise. It is
             saved at the next micro-batch, then the handler that was there before is called.

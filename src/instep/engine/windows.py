@@ -184,7 +184,13 @@ class Windows:
         if window is not None and window.is_open:
             window.abandon(error, why or f"it left a window, by a break or an error{near}")
         self._loop.stop(run)
-        if together is not None and not self._is_finished and together.is_in_step:
+        if together is None or self._is_finished or not together.is_in_step:
+            return
+        autosave = self._loop.core.autosave
+        is_save_due = autosave is not None and autosave.is_due_on_all(together)
+        # After the last window of all ranks nobody waits for this one any more.
+        is_done = window is not None and window.is_closed and not together.any_has_more
+        if run.feed.failure or is_save_due or not is_done:
             why = why or f"it left its loop, by a break or an error of its own{near}"
             together.give_up(why, error)
 

@@ -97,10 +97,12 @@ def _head(record: Record) -> str:
         for name in ("Findings", "Timeline", "Charts", "Run")
         if name != "Timeline" or record.optimizers
     )
-    mood = "clean" if worst is None else worst.word
+    mood = ("info" if record.unheard else "clean") if worst is None else worst.word
+    nothing = "No problems found so far" if record.unheard else "No problems found"
     command = " ".join(record.command) or record.title
     rank = f" · rank {record.rank} of {record.ranks}" if record.ranks > 1 else ""
     ending = _ENDINGS.get(record.ending, record.ending)
+    ending += f" · {_ranks(record.unheard)} not heard to the end" if record.unheard else ""
     error = "" if record.error is None else f'<p class="fault">{escape(visible(record.error))}</p>'
     began = "" if record.began is None else f"{record.began} · "
     return f"""<header class="top">
@@ -109,7 +111,7 @@ def _head(record: Record) -> str:
 <nav aria-label="Sections">{links}</nav>
 </div>
 <p class="verdict {mood}"><span class="dot" aria-hidden="true"></span>\
-{said or "No problems found"}</p>
+{said or nothing}</p>
 <h1>{escape(visible(command))}</h1>
 <p class="sub">{escape(visible(f"{began}{ending}{rank}"))}</p>
 {error}</header>"""
@@ -160,7 +162,8 @@ def _findings(record: Record) -> str:
     if record.findings:
         body = cards(record)
     elif record.updates:
-        body = '<p class="calm">Every window that was seen closed as it should.</p>'
+        but = f" {_alone(record)}" if record.unheard else ""
+        body = f'<p class="calm">Every window that was seen closed as it should.{but}</p>'
     else:
         why = ' <a href="#run">What was not seen</a> may say why.' if record.unseen else ""
         body = f'<p class="calm">No update was seen, so there was no window to judge.{why}</p>'
@@ -226,7 +229,8 @@ def _about(record: Record) -> str:
         f"<div><dt>{escape(visible(name))}</dt><dd>{escape(visible(value))}</dd></div>"
         for name, value in record.versions.items()
     )
-    unseen = "".join(f"<li>{escape(visible(each))}</li>" for each in record.unseen)
+    missed = (_alone(record), *record.unseen) if record.unheard else record.unseen
+    unseen = "".join(f"<li>{escape(visible(each))}</li>" for each in missed)
     return f"""<section id="run" aria-label="Run">
 <h2>Run</h2>
 {table if rows else ""}
@@ -234,6 +238,18 @@ def _about(record: Record) -> str:
 <h3>What was not seen</h3>
 {f"<ul>{unseen}</ul>" if unseen else "<p>Nothing that is known of.</p>"}
 </section>"""
+
+
+def _alone(record: Record) -> str:
+    """Say what is not known of ranks that were still running."""
+    return (
+        f"This page was written before {_ranks(record.unheard)} had come to the end: what is found "
+        "there later is told there, and is not on this page."
+    )
+
+
+def _ranks(numbers: tuple[int, ...]) -> str:
+    return f"rank{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -74,6 +74,8 @@ class Record:
     """Moments between the first and the latest."""
     unseen: tuple[str, ...] = ()
     """What could not be seen or was not kept, a sentence each."""
+    unheard: tuple[int, ...] = ()
+    """Ranks that had not come to their end when the others were told: they may have found more."""
     quotes: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     """The user's lines that findings and events speak of, by path and number."""
 
@@ -128,7 +130,7 @@ class Record:
 
 _PLAIN = (
     "title", "command", "folder", "began", "seconds", "ending", "error", "rank", "ranks",
-    "versions", "first", "latest", "left_out", "unseen",
+    "versions", "first", "latest", "left_out", "unseen", "unheard",
 )  # fmt: skip
 
 
@@ -146,6 +148,7 @@ def _read(read: dict[str, Any]) -> dict[str, Any]:
         **moments,
         "command": tuple(read["command"]),
         "unseen": tuple(read["unseen"]),
+        "unheard": tuple(read["unheard"]),
         "findings": tuple(map(finding_of, read["findings"])),
         "optimizers": tuple(Owner(*each) for each in read["optimizers"]),
         "lines": {name: decode_value(points) for name, points in read["lines"].items()},

@@ -2,7 +2,8 @@
 
 A loss is added to a total, or put into a list, with its graph. The graph of every iteration then
 hangs on that name, so memory grows with each batch until the device runs out of it, and the total
-gets slower to handle. The update is right.
+gets slower to handle. The update is right. `instep check` reads this in source; `instep watch` sees
+graphs that stay alive, and calls it [memory-growth](memory-growth.md).
 
 **Fix.** Keep a number: `total += loss.item()`, or `total += loss.detach()` where waiting for the
 device at every iteration costs too much.
@@ -37,6 +38,7 @@ SUMMARY = "Losses are kept with their graphs, so memory grows with every iterati
 SEVERITY = Severity.WARNING
 MILDEST = Severity.INFO
 NEEDS = (LossKept,)
+SEEN = "check"
 
 BAD = """\
 import torch

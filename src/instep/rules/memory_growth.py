@@ -10,7 +10,8 @@ features in a cache, an attribute of a module, a logger. The update is right.
 `torch.no_grad()` around what is computed only to be looked at.
 
 **When it is fine.** If the graphs are needed, because a later loss goes back through them; clear
-the collection once that is done. What Python's garbage collector can free is not told.
+the collection once that is done. What Python's garbage collector can free is not told, and neither
+is what has an end: the last losses in a `deque(maxlen=100)`, or a list that begins anew.
 """
 
 from __future__ import annotations

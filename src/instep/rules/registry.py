@@ -18,7 +18,8 @@ A rule is a module with
                left out where silence says it all
     APART      True where each finding is about a name as it is written, whatever runs before and
                after it: fixes of several are proved together; left out otherwise
-    SEEN       "watch" where only a running job can see the mistake; left out otherwise
+    SEEN       "watch" where only a running job can see the mistake, "check" where only source tells
+               it by this name; left out otherwise
 """
 
 from __future__ import annotations

@@ -240,7 +240,8 @@ class Book:
         return made is not None and made.weak() is not None
 
     def _take(self, parameter: Parameter, model: str | None, name: str) -> Held:
-        known = Held(model, name, weak=weakref.ref(parameter))
+        version = 0 if parameter.is_inference() else parameter._version  # noqa: SLF001
+        known = Held(model, name, weak=weakref.ref(parameter), version=version)
         self.parameters[id(parameter)] = known
         if parameter.is_leaf and parameter.requires_grad:
             self.keep(parameter.register_post_accumulate_grad_hook(self.grown.append))

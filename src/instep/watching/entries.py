@@ -20,6 +20,8 @@ class Held:
     optimizers: list[int] = field(default_factory=list)
     """Keys of optimizers: they get their names when they are first used, and not before."""
     weak: Any = None
+    version: int = 0
+    """How often it had been changed in place when it was met."""
     is_trained: bool = False  # an optimizer that was used has it, or had it
 
     @property

@@ -10,7 +10,9 @@ foreign-evaluated     modules of those, if all are in eval mode          modules
 backwards-in-gradient backwards in an update since the last clear        backwards
 gradients-uncleared   parameters left out where others are cleared       parameters   their names
 loss-scale            what a scaler multiplies losses by                 times        the scaler
-nonfinite-updates     updates made with gradients that were not finite   updates
+nonfinite-updates     updates made with gradients that were not finite   updates, or
+                                                                         updates at least
+nonfinite-weights     parameters that are not finite at the end          parameters   their names
 update-ratio          median change of a weight over its size            relative     the weight
 update-of-first       median change over the weight's first size         times        the weight
 loss-growth           latest losses over the first one, with the above   times        the weight

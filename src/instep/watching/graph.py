@@ -11,6 +11,8 @@ from math import prod
 from operator import mul
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from instep.trace.saved import saved
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -96,7 +98,7 @@ def read_from(node: Any, *, scaled: bool = False, closely: bool = True) -> Readi
 def _alone(node: Any, name: str, *, closely: bool) -> Reading:
     """Read a loss that is one function; at a glance, the same one is read once."""
     reading = _bottom(node, name, [], None, closely=closely)
-    reduction = None if closely else _saved(node, "_saved_reduction")
+    reduction = None if closely else _known(node, "_saved_reduction")
     if reduction in {_MEAN, _SUM} and name[-1].isdigit():  # nobody else's has such a name
         _ALONE.setdefault(name, {})[reduction] = reading
     return reading
@@ -122,7 +124,7 @@ def _term(
             if scaled:
                 scaled = False
             else:
-                other = _saved(node, "_saved_other")
+                other = saved(node, "other")
                 number = _number(other)
                 if number is None or not number:
                     return Reading(None, kind=name)
@@ -141,12 +143,12 @@ def _term(
 def _bottom(node: Any, name: str, parts: list[float], divisor: Any, *, closely: bool) -> Reading:
     """Read the operation that reduces."""
     if name.startswith("MeanBackward"):
-        return Reading(tuple(parts), "mean", _saved(node, "_saved_self_sym_numel"), name)
+        return Reading(tuple(parts), "mean", _known(node, "_saved_self_sym_numel"), name)
     if name.startswith("SumBackward"):
         if divisor is None:
             return Reading(tuple(parts), "sum", None, name)
         return _divided(node, name, parts, round(1 / parts[-1], 6))
-    reduction = _saved(node, "_saved_reduction")
+    reduction = _known(node, "_saved_reduction")
     if reduction in {_MEAN, _SUM}:
         said = "mean" if reduction == _MEAN else "sum"
         items = _items(node) if closely else None
@@ -158,16 +160,15 @@ def _bottom(node: Any, name: str, parts: list[float], divisor: Any, *, closely: 
 
 def _items(node: Any) -> Any:
     """Return what a loss of torch's own is a mean of: a count of it, or all there is."""
-    items = _saved(node, "_saved_total_weight")
-    if items is None:
-        whole = _saved(node, "_saved_self")
-        items = None if whole is None else whole.numel()
-    return items
+    if hasattr(node, "_raw_saved_total_weight"):
+        return saved(node, "total_weight")
+    whole = saved(node, "self")
+    return None if whole is None else whole.numel()
 
 
 def _divided(node: Any, name: str, parts: list[float], count: float) -> Reading:
     """Read a sum over a count: a mean written out, or a share of something larger."""
-    sizes = tuple(_saved(node, "_saved_self_sym_sizes") or ())
+    sizes = tuple(_known(node, "_saved_self_sym_sizes") or ())
     if count in accumulate(sizes, mul):
         return Reading(tuple(parts[:-1]), "mean", count, name)
     if count > prod(sizes):
@@ -200,7 +201,8 @@ def _is_output(node: Any) -> bool:
     return False
 
 
-def _saved(node: Any, name: str) -> Any:
+def _known(node: Any, name: str) -> Any:
+    """Return a number, or several, that an operation has kept; for tensors there is `saved`."""
     try:
         return getattr(node, name, None)
     except RuntimeError:  # freed already: a second backward through the same graph

@@ -6,7 +6,7 @@ import sys
 from collections import deque
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -18,15 +18,23 @@ _INNER = (str(Path(torch.__file__).parent) + "/", __file__[: -len("watching/hold
 _MOST_FRAMES, _MOST_NAMES, _MOST_PARTS = 24, 400, 8
 
 
-def holder(graphs: int) -> str | None:
-    """Return the name of what holds at least so many graphs, as the user's frames spell it.
+class Holder(NamedTuple):
+    """What holds graphs."""
+
+    name: str
+    is_bounded: bool
+    """It never holds more than so many."""
+
+
+def holder(graphs: int) -> Holder | None:
+    """Return what holds at least so many graphs, by the name that the user's frames have for it.
 
     Looked for once, when it is certain that something does. Nothing of the user's is called.
 
     >>> weight = torch.ones(2, requires_grad=True)
     >>> kept = [weight.sum() for _ in range(9)]
     >>> holder(8)
-    'kept'
+    Holder(name='kept', is_bounded=False)
     """
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # `inspect` would read source files
     for _ in range(_MOST_FRAMES):
@@ -35,7 +43,8 @@ def holder(graphs: int) -> str | None:
         if not frame.f_code.co_filename.startswith(_INNER):
             for name, value in _names(frame):
                 if _holds(value, graphs):
-                    return name
+                    is_bounded = type(value) is deque and value.maxlen is not None
+                    return Holder(name, is_bounded)
         frame = frame.f_back
     return None
 

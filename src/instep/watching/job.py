@@ -136,6 +136,7 @@ class Job:
         """Take note of the error that ends the job, while everything is as it left it."""
         with self.seam.safely():
             if self._is_on:
+                self.sampler.nonfinite.may_ask = False
                 crash.tell(error, self.recorder)
 
     def stop(self) -> None:
@@ -149,6 +150,8 @@ class Job:
                 self.seam.patches.undo()
         with self.seam.safely():
             self.book.close()
+        with self.seam.safely():
+            self.sampler.finish()
         with self.seam.safely():
             self.recorder.feeds.settle(last=True)
             self.sampler.close()

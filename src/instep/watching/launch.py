@@ -6,9 +6,11 @@ Nothing here imports torch: a program may set environment variables before it do
 from __future__ import annotations
 
 import builtins
+import contextlib
 import importlib.util
 import os
 import sys
+import traceback
 import types
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import WatchError
+from instep.watching.voice import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,6 +45,8 @@ class Ready:
         self.program = program
         self._load: Callable[[], CodeType]
         self.module = types.ModuleType("__main__")
+        if "__annotations__" in vars(sys.modules["__main__"]):  # which Pythons have from the start
+            vars(self.module)["__annotations__"] = {}
         if program.is_module:
             enter(program)
             self._find_module()
@@ -138,12 +143,16 @@ def code_of(error: SystemExit) -> int:
         return 0
     if isinstance(error.code, int):
         return error.code
-    print(error.code, file=sys.stderr)  # anything that can be printed
+    with contextlib.suppress(Exception):  # as Python does where that fails
+        print(error.code, file=sys.stderr)  # anything that can be printed
     return _FAILED
 
 
-def show(error: BaseException) -> None:
-    """Print the traceback of the user's error, without the frames of the watcher."""
+def show(error: BaseException) -> int | None:
+    """Print the traceback of the user's error, without the frames of the watcher.
+
+    Returns the exit code that a hook of the user's own asks for, if it does.
+    """
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -152,7 +161,15 @@ def show(error: BaseException) -> None:
             seen.add(id(each))
             each.__traceback__ = without_us(each.__traceback__)
             waiting += [each.__cause__, each.__context__]
-    sys.excepthook(type(error), error, error.__traceback__)
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except SystemExit as end:
+        return code_of(end)
+    except Exception as fault:  # noqa: BLE001  # a hook of the user's own; Python tells of both
+        said = "".join(traceback.format_exception(fault))
+        first = "".join(traceback.format_exception(error))
+        say(f"Error in sys.excepthook:\n{said}\nOriginal exception was:\n{first}")
+    return None
 
 
 def without_us(trace: TracebackType | None) -> TracebackType | None:

@@ -13,7 +13,6 @@ from instep.watching.later import Later, sliced
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from torch.nn import Parameter
 
     from instep.trace import Place
     from instep.watching.book import Book
@@ -31,8 +30,10 @@ class LowPrecision:
     """Adds up the gradients of one parameter in float32 beside its own sum.
 
     While a window is measured, a hook on the parameter sees every gradient before autograd adds it;
-    it changes nothing. Whoever else changes the sum (unscaling, clipping, an edit by hand) ends the
-    measurement.
+    it changes nothing. It is there during a backward alone: `torch.autograd.grad` calls hooks as
+    well, and adds nothing; and it is put there last, because hooks of the user's own may change
+    what is added. Whoever else changes the sum (unscaling, clipping, an edit by hand, or in a hook
+    behind the sum) ends the measurement.
     """
 
     def __init__(self, book: Book, gauges: Gauges) -> None:
@@ -41,9 +42,10 @@ class LowPrecision:
         self._looked: Touched | None = None  # what one was chosen from
         self._held: Held | None = None
         self._owner: Any = None  # its optimizer, as a weak reference
+        self._measures = False  # the window that is open
         self._handle: Any = None
         self._total: Tensor | None = None
-        self._added = 0
+        self._added = self._came = 0  # gradients: in the window, and in the latest backward
         self._left: tuple[int, int] | None = None  # the gradient after the latest backward
         self._error: Tensor | None = None
         self._waiting: deque[Later] = deque()
@@ -56,30 +58,43 @@ class LowPrecision:
 
     def before_backward(self, *, is_due: bool) -> None:
         """Begin to measure a window, or see whether the sum is still autograd's alone."""
-        if self._held is None or (self._handle is None and not is_due):
+        if self._held is None or not (self._measures or is_due):
             return
         parameter = self._held.parameter
         if parameter is None:
             self._end()
             self._held, self._looked = None, None
             return
-        if self._handle is None:
-            self._begin(parameter)
-        elif parameter.grad is None:
-            self._total, self._added, self._error = None, 0, None
-        elif self._left is not None and self._left != _state(parameter.grad):
+        grad = parameter.grad
+        if self._measures and self._handle is not None and self._came:
+            self._end()  # nobody knows what the backward before has added: it has failed
+        elif self._measures and grad is not None and self._left not in {None, _state(grad)}:
             self._end()
+        if not self._measures:
+            if not is_due:
+                return
+            self._begin(grad)
+        elif grad is None:
+            self._total, self._left, self._error, self._added = None, None, None, 0
+        self._unhook()
+        self._came = 0
+        self._handle = parameter.register_hook(self._add)
 
     def after_backward(self, touched: Touched) -> None:
         """Compare the two sums; in the beginning, choose whose."""
         if self._held is None and self._looked is not touched:
             self._looked = touched
             self._choose(touched)
-        if self._handle is None or self._held is None:
+        if not self._measures or self._held is None:
             return
         parameter = self._held.parameter
         grad = None if parameter is None else parameter.grad
-        if grad is None or self._total is None or grad.layout is not torch.strided:
+        # Without a hook it was not listened to, as one that begins with a gradient of the user's.
+        if self._handle is None or grad is None or grad.layout is not torch.strided:
+            self._end()
+            return
+        self._unhook()
+        if self._total is None or not self._is_added_to(grad):
             self._end()
             return
         self._left = _state(grad)
@@ -87,11 +102,18 @@ class LowPrecision:
             missed = torch.linalg.vector_norm(sliced(grad, _SLICE).float() - self._total)
             self._error = missed / torch.linalg.vector_norm(self._total)
 
+    def _is_added_to(self, grad: Tensor) -> bool:
+        """Say whether nothing but what was listened to has come to a gradient."""
+        if self._left is None:
+            return True  # there was none
+        key, version = self._left
+        return _state(grad) == (key, version + self._came)
+
     def after_step(self, optimizer: object, name: str, place: Place | None) -> None:
         """End a window of the optimizer that holds the parameter, and tell what was measured."""
         if self._owner is None or self._owner() is not optimizer:
             return
-        if self._handle is not None:
+        if self._measures:
             if self._error is not None:
                 self._waiting.append(Later(self._error))
             self._end()
@@ -115,13 +137,11 @@ class LowPrecision:
         """Take back the hook."""
         self._end()
 
-    def _begin(self, parameter: Parameter) -> None:
-        grad = parameter.grad
+    def _begin(self, grad: Tensor | None) -> None:
         # What is in it already is where both sums begin.
         self._total = None if grad is None else _copied(grad)
         self._left = None if grad is None else _state(grad)
-        self._added, self._error = 0, None
-        self._handle = parameter.register_hook(self._add)
+        self._added, self._error, self._measures = 0, None, True
 
     def _add(self, grad: Tensor) -> None:
         if grad.layout is not torch.strided:
@@ -129,11 +149,16 @@ class LowPrecision:
         part = _copied(grad)
         self._total = part if self._total is None else self._total.add_(part)
         self._added += 1
+        self._came += 1
 
-    def _end(self) -> None:
+    def _unhook(self) -> None:
         if self._handle is not None:
             self._handle.remove()
-        self._handle, self._total, self._left, self._error = None, None, None, None
+            self._handle = None
+
+    def _end(self) -> None:
+        self._unhook()
+        self._measures, self._total, self._left, self._error = False, None, None, None
 
     def _choose(self, touched: Touched) -> None:
         """Take the largest parameter in low precision that gets gradients and is trained."""

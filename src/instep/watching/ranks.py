@@ -1,12 +1,15 @@
 """Several processes of one job: each says what it saw in a file, and one of them tells it.
 
 Nobody waits for a collective: a job that hangs or dies on one rank is told by the others. Ranks
-that share a machine share a folder; the first of each machine reads it at its end.
+that share a machine share a folder; the first of each machine reads it at its end. It does not wait
+for ever: a rank that it has given up on tells by itself what it finds. Both ask for the same file,
+which only one of them can make, so that each end is told once.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import stat
@@ -99,15 +102,52 @@ class Ranks:
         until = monotonic() + patience
         while True:
             heard = self.hear()
-            over = sum(each.is_over or not _is_alive(each.process) for each in heard)
-            if over >= self.neighbours or self.folder is None or monotonic() > until:
+            if self.folder is None or self.is_last(heard) or monotonic() > until:
                 return heard
             sleep(_OFTEN)
+
+    def unheard(self, heard: Iterable[Heard]) -> list[int]:
+        """Return the ranks of this machine that are not heard to their end, or not at all."""
+        first = self.rank - self.local
+        over = {each.rank for each in heard if each.is_over}
+        return sorted({*range(first, first + self.neighbours)} - over)
+
+    def give_up(self, ranks: Iterable[int]) -> bool:
+        """Leave ranks to tell by themselves; false if one of them has come to its end just now."""
+        left = [self._makes(f"{rank}.alone") for rank in ranks]  # each of them
+        return all(left)
+
+    @property
+    def is_left_alone(self) -> bool:
+        """Whether the first one has left before this one has said that it is over."""
+        return not self.is_first and not self._makes(f"{self.rank}.alone")
+
+    def tells(self, finding: Finding) -> bool:
+        """Say whether nobody has told a finding yet: whoever asks is about to."""
+        where = repr((finding.code, finding.place))
+        return self._makes(f"{hashlib.sha256(where.encode()).hexdigest()}.told")
+
+    def _makes(self, name: str) -> bool:
+        """Make a file that only one rank can make."""
+        if self.folder is None:
+            return True
+        try:
+            (self.folder / name).touch(mode=0o600, exist_ok=False)
+        except FileExistsError:
+            return False
+        except FileNotFoundError:  # the folder has gone: everybody had been heard by then
+            return True
+        return True
+
+    def is_last(self, heard: Iterable[Heard]) -> bool:
+        """Say whether no rank of this machine is still to come to its end."""
+        over = [each for each in heard if each.is_over or not _is_alive(each.process)]
+        return len(over) >= self.neighbours
 
     def forget(self) -> None:
         """Remove the folder."""
         if self.folder is not None:
-            for file in self.folder.glob("*.json"):
+            for file in self.folder.glob("*.*"):
                 file.unlink(missing_ok=True)
             with contextlib.suppress(OSError):
                 self.folder.rmdir()

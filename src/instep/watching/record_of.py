@@ -42,11 +42,13 @@ def record_of(
     findings: Iterable[Finding] | None = None,
     version: str | None = None,
     most_moments: int | None = None,
+    unheard: Iterable[int] = (),
 ) -> Record:
     """Return what a job has shown so far; it may still be running.
 
     `findings` stands for the job's own where some of them are not to be told; `most_moments` keeps
-    a record that is written again and again small.
+    a record that is written again and again small; `unheard` are ranks that have not said how they
+    ended.
     """
     series = job.series
     found = tuple(job.findings if findings is None else findings)
@@ -72,6 +74,7 @@ def record_of(
         latest=latest,
         left_out=left_out,
         unseen=tuple(unseen(job)),
+        unheard=tuple(unheard),
         quotes=_quotes(found, events),
     )
 

@@ -17,6 +17,7 @@ from instep.watching.foreign import Foreign
 from instep.watching.kept import KeptGraphs
 from instep.watching.later import Later
 from instep.watching.lowprecision import LowPrecision
+from instep.watching.nonfinite import Nonfinite
 from instep.watching.ratios import Ratios
 from instep.watching.unreached import Unreached
 
@@ -36,6 +37,9 @@ _FIRST = 40
 """Updates at the beginning that are measured whatever it costs: mistakes show there."""
 _FIRST_LOSSES = 512
 """Updates at the beginning whose losses are all read."""
+_SELDOM = 64
+"""Updates after which a loss is read however little time there is: one that is not finite says
+enough."""
 _PLAIN = frozenset({torch.nn.Parameter, torch.Tensor})
 """Kinds of parameters that are all here: what is spread over ranks is not looked at alone."""
 _HALVES = frozenset({torch.float16, torch.bfloat16})
@@ -55,6 +59,7 @@ class Sampler:
         self.ranks = Ranks(series, gauges)
         self.ratios = Ratios(book, series, gauges)
         self.kept = KeptGraphs(gauges)
+        self.nonfinite = Nonfinite(book, gauges)
         self._waiting: list[tuple[str, str, Later]] = []
         self.looks = True
         """At the window that is open."""
@@ -63,7 +68,6 @@ class Sampler:
         self._losses: list[tuple[Tensor, float]] = []
         self._norm: Any = None
         self._was_due = False  # just before the latest update
-        self._broken: dict[str, int] = {}
         self._places: dict[str, Place | None] = {}  # of steps, by optimizer
         self._added: dict[str, dict[Any, int]] = {}  # backwards that were in the latest update
         self._updates = series.updates
@@ -75,10 +79,11 @@ class Sampler:
 
     def forget(self, name: str) -> None:
         """Drop what is known of an optimizer that has died."""
-        for table in (self._broken, self._places, self._added):
+        for table in (self._places, self._added):
             table.pop(name, None)
         self.ratios.forget(name)
         self.unreached.forget(name)
+        self.nonfinite.forget(name)
 
     # Backward
 
@@ -136,21 +141,26 @@ class Sampler:
         started = perf_counter()
         # As `is_due` says it.
         self._was_due = updates < _FIRST or self.spent < SHARE * (started - self.series.began)
-        if self._was_due:
+        if self._was_due or self.nonfinite.is_due(name):
+            self._was_due = True
             self._look(optimizer, name, updates)
             self.spent += perf_counter() - started
+        else:
+            self.nonfinite.skipped(name)
 
     def _look(self, optimizer: Optimizer, name: str, updates: int) -> None:
         """Measure gradients and weights."""
         every = [p for group in optimizer.param_groups for p in group["params"]]
         filled = [p for p in every if p.grad is not None]
         dense = [p for p in filled if type(p) in _PLAIN and not p.grad.is_sparse]
+        self.nonfinite.before_step(optimizer, name, dense)
         if dense:
-            # An optimizer with this looks for infinities itself, and its gradients are scaled.
             norms = None
             if getattr(optimizer, "found_inf", None) is None:
                 norms = _norms([p.grad for p in dense])
                 self._later("grad_norm", name, torch.linalg.vector_norm(torch.stack(norms)))
+            else:  # it looks for infinities itself, and its gradients are scaled
+                self.nonfinite.skipped(name)
             self.ratios.before_step(optimizer, name, dense, norms)
         self.unreached.before_step(name, every, filled, updates)
 
@@ -164,7 +174,7 @@ class Sampler:
             ranks.after_step(optimizer, name, place)
         if not (self.looks or self._waiting):
             self._norm = None
-            self.looks = self._was_due
+            self.looks = self._was_due or updates % _SELDOM == 0
             return
         started = perf_counter()
         self._places[name] = place
@@ -177,18 +187,27 @@ class Sampler:
             self.series.point("lr", float(rate), optimizer=name)
         self._mean_loss(name)
         self._fetch()
+        self.nonfinite.after_step(name, place)
         self.kept.after_step(sum(self.series.updates.values()))
         self.unreached.after_step(name, place)
         self.foreign.after_step(is_due=self.is_due(updates))
         self.lowprecision.after_step(optimizer, name, place)
         self.spent += perf_counter() - started
-        self.looks = updates < _FIRST_LOSSES or self.is_due(updates)
+        is_first = updates < _FIRST_LOSSES or updates % _SELDOM == 0
+        self.looks = is_first or self.nonfinite.is_due(name) or self.is_due(updates)
 
     def close(self) -> None:
         """Take back the hooks, and compare what there is to compare."""
         self.lowprecision.close()
         self.unreached.close()
         self.ranks.finish()
+
+    def finish(self) -> None:
+        """Look at what the job leaves, before it is judged."""
+        if self.nonfinite.may_ask:
+            self._fetch()
+        self.nonfinite.close()
+        self.kept.after_step(sum(self.series.updates.values()), is_last=True)
 
     def _later(self, line: str, name: str, value: Any) -> None:
         self._waiting.append((line, name, Later(value)))
@@ -201,6 +220,8 @@ class Sampler:
         if all(loss.device.type == "cpu" for loss, _ in losses):
             mean = sum(float(loss) / factor for loss, factor in losses) / len(losses)
             self.series.point("loss", mean, optimizer=name)
+            if not math.isfinite(mean):
+                self.nonfinite.alarm(name)
         else:
             values = [(loss.float() / factor).reshape(()) for loss, factor in losses]
             self._later("loss", name, torch.stack(values).mean())
@@ -214,11 +235,8 @@ class Sampler:
         for line, owner, value in arrived:
             (number,) = value.numbers
             self.series.point(line, number, optimizer=owner)
-            if line == "grad_norm" and not math.isfinite(number):
-                self._broken[owner] = self._broken.get(owner, 0) + 1
-                count = float(self._broken[owner])
-                place = self._places.get(owner)
-                self.gauges.show("nonfinite-updates", owner, count, unit="updates", place=place)
+            if not math.isfinite(number) and line in {"loss", "grad_norm"}:
+                (self.nonfinite.alarm if line == "loss" else self.nonfinite.suspected)(owner)
 
 
 def _norms(grads: list[Tensor]) -> list[Tensor]:

@@ -19,7 +19,7 @@ _MOVED = (
 
 def aside(job: Job) -> Iterator[str]:
     """Say what a summary must not keep quiet about: it would be taken for the whole."""
-    if not any(job.series.updates.values()) and WEIGHTS_MOVED in _opaque(job):
+    if not any(job.series.updates.values()) and _is_trained(job):
         yield "Weights changed all the same: a step that is compiled or made by hand is not seen."
     yield from _processes(job)
 
@@ -37,7 +37,10 @@ def unseen(job: Job) -> Iterator[str]:
             f"{len(job.trace):,} events was not judged."
         )
     yield from _processes(job)
-    for what in sorted(_opaque(job)):
+    opaque = _opaque(job)
+    if not any(job.series.updates.values()) and _is_trained(job):
+        opaque.add(WEIGHTS_MOVED)
+    for what in sorted(opaque):
         if what == WEIGHTS_MOVED:
             yield _MOVED
         else:
@@ -64,3 +67,21 @@ def _processes(job: Job) -> Iterator[str]:
 
 def _opaque(job: Job) -> set[str]:
     return {event.what for event in job.trace if isinstance(event, Opaque)}
+
+
+def _is_trained(job: Job) -> bool:
+    """Say whether weights were changed where no update was seen.
+
+    Loading changes weights, too; it sends no gradients, which autograd tells of by itself, also
+    where a whole step is compiled.
+    """
+    if WEIGHTS_MOVED in _opaque(job):
+        return True
+    known = (job.book.parameters.get(id(parameter)) for parameter in job.book.grown)
+    return any(
+        held is not None
+        and held.optimizers
+        and (parameter := held.parameter) is not None
+        and parameter._version != held.version  # noqa: SLF001
+        for held in known
+    )

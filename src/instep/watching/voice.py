@@ -67,20 +67,23 @@ class Voice:
 
 def colours(stream: TextIO | None) -> bool:
     """Say whether a stream takes colours."""
-    is_terminal = stream is not None and not stream.closed and stream.isatty()
+    try:
+        is_terminal = stream is not None and bool(stream.isatty())
+    except Exception:  # noqa: BLE001  # closed, or somebody's own, which has to have a `write` alone
+        is_terminal = False
     return wants_colour("auto", is_terminal=is_terminal, environ=os.environ)
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
     """Write to standard error, if there is one that takes it: the job must not suffer."""
-    stream = stream or sys.stderr
-    if stream is None or stream.closed:
+    stream = sys.stderr if stream is None else stream
+    if stream is None:
         return
     try:
         encoding = getattr(stream, "encoding", None) or "utf-8"
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
         stream.flush()
-    except (OSError, ValueError, RuntimeError):
+    except Exception:  # noqa: BLE001  # a stream of the user's own may raise anything, or lack a flush
         return  # whoever listened has gone, or was interrupted by a signal while he was speaking
 
 
@@ -112,8 +115,11 @@ def summary(
     skipped: Mapping[str, int],
     faults: int = 0,
     aside: Iterable[str] = (),
+    is_open: bool = False,
 ) -> str:
     """Return the last lines of a watch; `aside` is what it has not seen.
+
+    `is_open` says that more may have been found, by ranks that were not heard to their end.
 
     >>> print(summary([], updates={"optimizer": 1200}, skipped={"optimizer": 2}), end="")
     Watched 1,200 updates of `optimizer`, 2 of them skipped: no problems found.
@@ -128,7 +134,8 @@ def summary(
         others = _watched(number, missed, count_of(len(rest), "other optimizer"))
         each[_MOST_NAMED - 1 :] = [others]
     if each:
-        said = f"Watched {'; '.join(each)}: {counted(findings)} found.\n"
+        so_far = " so far" if is_open else ""
+        said = f"Watched {'; '.join(each)}: {counted(findings)} found{so_far}.\n"
     else:
         told = f"{counted(findings)} found" if findings else "there was nothing to judge"
         said = f"No update was seen: {told}.\n"

@@ -25,6 +25,7 @@ from instep.engine.ranks.headers import (
     Share,
     Verdict,
     agreed,
+    is_agreed,
     mark,
     pack_flags,
     require_same_close,
@@ -88,17 +89,21 @@ class Closing:
 
         verdict = self._agree(own.said, what, lane, pack)
         self._together.drift.note_close(lane.name)
+        is_added_up = False
         try:
             held, factor = self._added_up(lane, own, verdict, scale, what)
+            is_added_up = True
             raw_norm = self._norm(lane, held)
             remember_references(lane, verdict.terms, verdict.micro_batches)
             lane.micro_batches = verdict.micro_batches
             return act(lane, held, verdict.terms, factor=factor, raw_norm=raw_norm)
-        except RuntimeError as error:
-            if is_out_of_memory(error) and isinstance(lane.stepping, Ready):
+        except BaseException as error:
+            if isinstance(lane.stepping, Ready) and is_out_of_memory(error):
                 lane.stepping.say_so(error)
             if not any(verdict.holders) and isinstance(error, WindowError):
                 mark(error)
+            if is_added_up and not is_agreed(error):
+                self._together.torn.note(lane.name, error)  # the others go on to update
             raise
 
     def _agree(

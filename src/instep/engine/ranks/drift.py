@@ -40,7 +40,8 @@ PART = 2**22
 FEW = 2**14
 """Elements that a glance is about, or as many as one row has."""
 
-_WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""The type in which the bits of a number of so many bytes are read."""
 _WHY = (
     "every rank makes the update by itself, so that weights which differ once stay different: "
     "something has written them on one rank alone (averaged weights put in for an evaluation, a "
@@ -161,8 +162,8 @@ def weights_of(parameters: Sequence[Tensor]) -> tuple[float, ...]:
         return ()
     bits = [bits_of(p) for p in parameters]
     sizes = [_size(p) for p in parameters]
-    number = zlib.crc32(repr(_fetched(bits)).encode())
-    return float(number), math.fsum(each for each in _fetched(sizes) if math.isfinite(each))
+    number = zlib.crc32(repr(fetched(bits)).encode())
+    return float(number), math.fsum(each for each in fetched(sizes) if math.isfinite(each))
 
 
 def bits_of(parameter: Tensor) -> Tensor:
@@ -170,7 +171,7 @@ def bits_of(parameter: Tensor) -> Tensor:
     bits = parameter.detach().contiguous().flatten()
     if bits.is_complex():
         bits = torch.view_as_real(bits).flatten()
-    parts = bits.view(_WHOLE[bits.itemsize]).split(PART)
+    parts = bits.view(WHOLE[bits.itemsize]).split(PART)
     return torch.stack([part.sum(dtype=torch.int64) for part in parts]).sum()
 
 
@@ -183,7 +184,7 @@ def _size(parameter: Tensor) -> Tensor:
     return norm
 
 
-def _fetched(numbers: Sequence[Tensor]) -> list[float]:
+def fetched(numbers: Sequence[Tensor]) -> list[float]:
     """Read numbers from their devices, once for each device and type."""
     found: dict[int, float] = {}
     places = {(number.device, number.dtype) for number in numbers}

@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from instep.engine.ranks.headers import Kind, Said, agreed, mark, ranks_that, require_agreement
+from instep.engine.ranks.following import has_followers
+from instep.engine.ranks.headers import (
+    LEAVING,
+    Kind,
+    Said,
+    agreed,
+    mark,
+    ranks_that,
+    require_agreement,
+)
 from instep.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -46,6 +55,9 @@ AUTOSAVE = Errand(
     "Nothing was loaded or written.",
 )
 
+ASIDE = "wait=False"
+"""How a checkpoint is written while training goes on."""
+
 
 def require_all(
     together: Together | None,
@@ -64,9 +76,11 @@ def require_all(
     said = Said(Kind.BEGIN, f"{errand.about}{given}", weights=weights)
     exchange = together._exchange  # noqa: SLF001 -- what a loop has heard last must stay as it is
     heard = exchange.round(said, errand.what)
+    if any(one.kind is Kind.FOLLOW for one in heard) and has_followers(heard, errand.what):
+        heard = exchange.round(said, errand.what)
     elsewhere = [not one.about.startswith(errand.about) for one in heard]
     if any(elsewhere):
-        if any(one.kind is Kind.FAILED for one in heard):
+        if any(one.kind in LEAVING for one in heard):
             require_agreement(heard, errand.what)
         raise agreed(
             f"{ranks_that(elsewhere)} did not come to {errand.verb.split()[0]}, but for something "

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from instep.engine.ranks.farewell import wait_at_exit
-from instep.engine.ranks.headers import Kind, Said, ranks_that, unpack
+from instep.engine.ranks.headers import LEAVING, Kind, Said, ranks_that, unpack
 from instep.engine.ranks.rollcall import RollCall
+from instep.engine.ranks.torn import Torn
 from instep.engine.ranks.wire import (
     LateError,
     begin_all_gather,
@@ -31,8 +32,10 @@ if TYPE_CHECKING:
 
     from instep.engine.ranks.world import Ranks
 
-SLOT = 512
-"""Bytes that every rank sends; what is longer follows in a second call, of all ranks."""
+SLOT = 509
+"""Bytes that every rank sends; what is longer follows in a second call, of all ranks. No tensor of
+a user's own has as many: if a rank gives up while another is in a collective of its own on the same
+group, that fails loudly instead of giving numbers that are none."""
 HEAD = 5
 """Of these: four for the length of what is said, one for its kind."""
 CLOSED = ("onnection closed", "onnection reset", "roken pipe", "remote process exited")
@@ -50,6 +53,7 @@ class Exchange:
         """Whether somebody is missing: the others find out as this rank did, and whom to blame."""
         self._abandoned: tuple[str, str] | None = None
         """What this rank left while the others were in it, and why: it can say nothing any more."""
+        self.torn = Torn()
         self._left: list[Any] = []
         self._usual: tuple[Tensor, Tensor, Tensor] | None = None
         self._last: tuple[Tensor, Tensor, Tensor] | None = None
@@ -71,6 +75,10 @@ class Exchange:
         """
         if self._abandoned is not None:
             raise _out_of_step(*self._abandoned)
+        if self.torn.reason is not None:
+            if not self.torn.is_told:
+                self.leave(self.torn.reason)
+            self.torn.refuse()
         self._rounds += 1
         try:
             slots, lengths = self._talk(said, what, meanwhile)
@@ -94,7 +102,7 @@ class Exchange:
             lengths = [int.from_bytes(slot[:4], "little") for slot in slots]
             longest = max(lengths)
             # A rank that gave up has said all it has to say, and is not there for a second call.
-            if longest > SLOT - HEAD and all(slot[4] != Kind.FAILED for slot in slots):
+            if longest > SLOT - HEAD and all(slot[4] not in LEAVING for slot in slots):
                 size = longest + HEAD
                 slots = self._gather(_slot(packed, said.kind, size), size)
         return slots, lengths
@@ -109,16 +117,17 @@ class Exchange:
             self.note(reason)
             self._abandoned = what, reason
 
-    def leave(self, reason: str) -> None:
+    def leave(self, reason: str, kind: Kind = Kind.FAILED) -> None:
         """Say that this rank gave up, without waiting for anyone: it may be on its way out."""
         import torch.distributed as dist  # noqa: PLC0415 -- in use already
 
         if sys.is_finalizing() or not dist.is_initialized() or not self._is_heard:
             return
         self._rounds += 1
-        said = Said(Kind.FAILED, reason[:200])
+        self.torn.is_told = True
+        said = Said(kind, reason[:200])
         while len(packed := said.pack()) > SLOT - HEAD:
-            said = Said(Kind.FAILED, said.about[: len(said.about) // 2])
+            said = Said(kind, said.about[: len(said.about) // 2])
         # Where the others are gone already, nobody has to be told.
         with contextlib.suppress(RuntimeError):
             mine, whole, _ = self._last or self._tensors(SLOT)

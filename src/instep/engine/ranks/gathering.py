@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from instep.engine.ranks.headers import Said
     from instep.engine.ranks.world import Ranks
 
+SUM = "sum"
+"""What a rank says where representations are added up, and not put below each other."""
 Described = list[Any]
 """The shape of a tensor, the name of its type, and the kind of device that it is on."""
 

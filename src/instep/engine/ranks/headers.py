@@ -44,6 +44,14 @@ class Kind(IntEnum):
     """It is about to share representations, of these shapes."""
     WEIGHTS = 9
     """It tells of all its weights, because a few of them differ between ranks."""
+    FOLLOW = 10
+    """It has no batch left, and comes along to what the others do (`following`)."""
+    LEFT = 11
+    """It has left a loop after its last batch; `about` says how."""
+
+
+LEAVING = frozenset({Kind.FAILED, Kind.LEFT})
+"""What a rank says on its way out: it waits for no answer, and says no more."""
 
 
 class Share(NamedTuple):
@@ -64,6 +72,8 @@ class Said:
 
     kind: Kind
     about: str = ""
+    place: tuple[int, ...] = ()
+    """The number of its loop over `stepper.batches`, and that of its batch."""
     has_more: bool = False
     """Whether its loader has further batches."""
     wants_save: bool = False
@@ -123,7 +133,7 @@ def unpack(packed: bytes) -> Said:
     """Read what `Said.pack` wrote; floats come back bit for bit."""
     told = json.loads(packed)
     told["kind"] = Kind(told["kind"])
-    for name in ("touched", "sparse", "weights"):
+    for name in ("place", "touched", "sparse", "weights"):
         told[name] = tuple(told.get(name, ()))
     told["terms"] = {name: Share(*share) for name, share in told.get("terms", {}).items()}
     return Said(**told)
@@ -262,9 +272,13 @@ def is_agreed(error: BaseException | None) -> bool:
     return getattr(error, "is_agreed", False)
 
 
-def require_agreement(heard: Sequence[Said], doing: str) -> None:
-    """Raise unless all ranks are there for the same thing, and none has failed."""
-    failed = [said.kind is Kind.FAILED for said in heard]
+def require_nobody_failed(heard: Sequence[Said], doing: str) -> None:
+    """Raise if a rank has given up.
+
+    Who has left a loop after its last batch has, if there is anything left to do for the others.
+    """
+    is_over = all(said.kind in (Kind.FOLLOW, Kind.LEFT) for said in heard)
+    failed = [said.kind in LEAVING and not is_over for said in heard]
     if any(failed):
         reasons = "; ".join(
             f"rank {rank}: {said.about.rstrip('.')}"
@@ -278,7 +292,15 @@ def require_agreement(heard: Sequence[Said], doing: str) -> None:
             fix="mend what failed there; its own output has the whole error.",
             more="ranks",
         )
-    if len({(said.kind, said.about) for said in heard}) > 1:
+
+
+def require_agreement(heard: Sequence[Said], doing: str) -> None:
+    """Raise unless all ranks are there for the same thing, and none has failed.
+
+    Who comes along to whatever the others do is not asked.
+    """
+    require_nobody_failed(heard, doing)
+    if len({(said.kind, said.about) for said in heard if said.kind is not Kind.FOLLOW}) > 1:
         came = "; ".join(
             f"rank {rank} for {said.kind.name.lower()} {said.about!r}"
             for rank, said in enumerate(heard[:8])

@@ -18,9 +18,12 @@ from instep.errors import SetupError
 from instep.splits.tree import tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from torch import Tensor, nn
+
+    from instep.engine.ranks.together import Together
+    from instep.splits.plan import Piece
 
 Call = tuple["nn.Module", tuple[Any, ...], dict[str, Any]]
 
@@ -97,6 +100,17 @@ class Padding:
         outputs, self._outputs = self._outputs, []
         if outputs:
             torch.autograd.backward(outputs, [torch.zeros_like(each) for each in outputs])
+
+
+def padded(pieces: Iterable[Piece], together: Together) -> Iterator[Piece]:
+    """Yield the pieces of a batch; run along as long as other ranks have more."""
+    waiting = iter(pieces)
+    while True:
+        piece = next(waiting, None)
+        if not together.has_batch(own=piece is not None):
+            return
+        if piece is not None:
+            yield piece
 
 
 def require_one_lane(lanes: Mapping[str, object]) -> None:

@@ -61,7 +61,7 @@ class Ready:
         self._step.has_begun = True
         self._step(optimizers)
 
-    def say_so(self, error: RuntimeError) -> None:
+    def say_so(self, error: BaseException) -> None:
         """Tell the others that this rank ran out of memory before it could begin."""
         if not self._has_asked and not is_agreed(error):
             with contextlib.suppress(PeerOutOfMemoryError):

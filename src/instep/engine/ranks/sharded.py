@@ -63,7 +63,7 @@ class Shards:
         self.on_end: Callable[[], None] | None = None
         self._before: list[tuple[Any, dict[str, Any]]] = []
         self._types: list[tuple[Any, Any]] = []
-        self.is_begun = False
+        self.is_begun = self.is_reduced = False
 
     def buffers(
         self, optimizers: Sequence[Optimizer], accumulate_in: torch.dtype | None
@@ -99,6 +99,7 @@ class Shards:
 
         Talks, so that every rank has to come here.
         """
+        self.is_reduced = False
         if not self.is_begun:
             for root in self.roots:
                 root._get_fsdp_state()._lazy_init()  # noqa: SLF001 -- what its first forward does
@@ -160,6 +161,7 @@ class Shards:
         chosen: the records of FSDP to take part, by id, and whether any rank has a gradient for it.
         The whole parameters are let go: they are about to be out of date.
         """
+        self.is_reduced = True
         for group in self.groups():
             params = [p for p in group.fsdp_params if id(p) in chosen]
             if not params:

@@ -1,10 +1,10 @@
 """Loaders that are not the same on all ranks: samples would come twice, and others never.
 
 Each rank takes its turns of an order, or of a stream, that it draws itself. Of an order there is
-one number, of what was passed over of a stream two after 1, 2, 4, 8, ... items and at the end
-(`instep.engine.passed`). They travel in headers that are sent anyway, at the start of a loop and
-at closes, each once. All ranks hear all of them and keep them, so that ranks of which one is far
-ahead are compared when the other has come as far.
+one number, of all that it deals out; of what was passed over of a stream two after 1, 2, 4, 8, ...
+items and at the end (`instep.engine.passed`). They travel in headers that are sent anyway, at the
+start of a loop and at closes, each once. All ranks hear all of them and keep them, so that ranks of
+which one is far ahead are compared when the other has come as far.
 
 A loop may draw from several loaders, one in another. The first that is drawn from on one rank is
 compared with the first on another, and so on, unless these were not made in the same place of the
@@ -60,8 +60,8 @@ class _Followed:
     def news(self) -> list[list[int]]:
         start = [self.loop, self.place]
         found: list[list[int]] = []
-        if self.told.deal and not self.is_dealt:
-            found.append([*start, DEAL, self.told.serial, self.told.deal])
+        if self.told.deal is not None and not self.is_dealt:
+            found.append([*start, DEAL, self.told.serial, *self.told.deal])
         passed = self.told.passed
         if passed is None or self.is_ended:
             return found
@@ -137,7 +137,7 @@ class Streams:
         other = [told.get(rank, usual) != usual for rank in range(self._world)]
         named = f"{ranks_that(other)} and rank {first}"
         if level == DEAL:
-            raise _other_order(named)
+            raise _other_order(named, {length for _, length in values})
         difference = _difference([_read(each) for each in values])
         if difference:
             raise _unequal(named, difference, doing)
@@ -200,14 +200,17 @@ def _unequal(named: str, difference: str, doing: str) -> WindowError:
     )
 
 
-def _other_order(named: str) -> WindowError:
+def _other_order(named: str, lengths: set[int]) -> WindowError:
+    how = f": of {_listed(lengths)} samples or batches" if len(lengths) > 1 else ""
     return agreed(
-        f"{named} draw different orders from shard().",
+        f"{named} draw different orders from shard(){how}.",
         why="each takes its turns in its own order, so that samples come twice and others "
         "never. Their seeds differ (those of the loaders' own generators, where there is no "
-        "seed=), they were told different epochs, or one has begun more epochs of its loader "
+        "seed=), they were told different epochs, their data or batches are not the same, a "
+        "sampler draws from something of its own, or one has begun more epochs of its loader "
         "than the other: to look at one batch begins one, too.",
-        fix="pass the same seed= on every rank, and iterate the loader as often on each; "
-        "look at samples through another loader.",
+        fix="build data and sampler alike on every rank, pass the same seed=, and iterate the "
+        "loader as often on each; look at samples through another loader. Data that are a rank's "
+        "own need no shard().",
         more="ranks",
     )

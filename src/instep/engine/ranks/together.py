@@ -7,14 +7,15 @@ round of talk, from which every rank concludes the same, and then one sum of the
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from instep.engine.ranks.alike import Alike, require_alike
 from instep.engine.ranks.closing import Closing
 from instep.engine.ranks.drift import Drift
 from instep.engine.ranks.exchange import Exchange
-from instep.engine.ranks.gathering import Gathered, Representations, describe, linked
+from instep.engine.ranks.following import LOOP, Turn, has_followers
+from instep.engine.ranks.gathering import SUM, Gathered, Representations, describe, linked
 from instep.engine.ranks.headers import (
     Kind,
     Said,
@@ -23,6 +24,7 @@ from instep.engine.ranks.headers import (
     is_agreed,
     ranks_that,
     require_agreement,
+    require_nobody_failed,
     require_same_close,
     totals,
 )
@@ -35,7 +37,7 @@ from instep.engine.ranks.wrapped import Quiet
 from instep.errors import said_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from torch import Tensor, nn
 
@@ -44,15 +46,6 @@ if TYPE_CHECKING:
     from instep.engine.ranks.replaced import Lost
     from instep.engine.ranks.world import Ranks
     from instep.engine.update import Update
-    from instep.splits.plan import Piece
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """Which optimizers close next, and whether the window is over then."""
-
-    closing: frozenset[str]
-    is_over: bool
 
 
 class Together:
@@ -85,9 +78,12 @@ class Together:
         self.any_wants_save = False
         """Whether any rank would, as heard in the last round."""
         self._exchange = Exchange(ranks)
+        self.torn = self._exchange.torn
         self._given_up = 0
         self.loops = 0
         """How many this rank has begun, also those that failed before all ranks had."""
+        self.place: tuple[int, ...] = ()
+        """The loop over `stepper.batches` that this rank is in, and the batch."""
         self.alike = Alike()
         self.drift = Drift(None if shards is None else shards.teams())
         self.streams = Streams(ranks.rank, ranks.world)
@@ -128,7 +124,7 @@ class Together:
     def begin(self, sizes: Mapping[str, int]) -> bool:
         """Begin a loop, or go on with one; return whether any rank has a batch."""
         described = ", ".join(f"{size} for {name!r}" for name, size in sizes.items())
-        about = f"loop {self.loops} in windows of {described}"
+        about = f"{LOOP}{self.loops} in windows of {described}"
         said = Said(
             Kind.BEGIN,
             about,
@@ -164,7 +160,8 @@ class Together:
             touched=tuple(touched),
         )
         what = "the end of a window" if name is None else f"the close of {name!r}"
-        heard = self._heard(said, what)
+        heard = self.hear(said, what)
+        require_nobody_failed(heard, what)
         leading = [one for one in heard if one.kind is not Kind.NEXT or one.about]
         require_agreement(leading, what)
         self.is_in_step = True
@@ -172,13 +169,16 @@ class Together:
             return Turn(frozenset({leading[0].about}), all(one.is_over for one in leading))
         return Turn(frozenset(other for one in heard for other in one.touched), is_over=True)
 
-    def _heard(
+    def hear(
         self, said: Said, what: str, meanwhile: Callable[[], None] | None = None
     ) -> list[Said]:
+        """Say something and hear everyone, whatever they have come for."""
         self.is_in_step = self._is_inside = False
-        if self.wants_save:
-            said = replace(said, wants_save=True)
+        if self.wants_save or self.place:
+            said = replace(said, wants_save=self.wants_save, place=self.place)
         heard = self._exchange.round(said, what, meanwhile)
+        if has_followers(heard, what) and said.kind is not Kind.FOLLOW:
+            heard = self._exchange.round(said, what)
         self.any_wants_save = any(one.wants_save for one in heard)
         self.any_has_more = any(one.has_more for one in heard)
         return heard
@@ -187,7 +187,7 @@ class Together:
         self, said: Said, what: str, meanwhile: Callable[[], None] | None = None
     ) -> list[Said]:
         """Say something and hear everyone, who have come for the same."""
-        heard = self._heard(said, what, meanwhile)
+        heard = self.hear(said, what, meanwhile)
         require_agreement(heard, what)
         self.is_in_step = True
         return heard
@@ -269,19 +269,11 @@ class Together:
         """Note that this rank has run its part of a micro-batch, and nobody waits inside of it."""
         self._is_inside = False
 
-    def padded(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
-        """Yield the pieces of a batch; run along as long as other ranks have more."""
-        waiting = iter(pieces)
-        while True:
-            piece = next(waiting, None)
-            if not self.has_batch(own=piece is not None):
-                return
-            if piece is not None:
-                yield piece
-
     # -- giving up -------------------------------------------------------------------------------
 
-    def give_up(self, reason: str, error: BaseException | None = None) -> None:
+    def give_up(
+        self, reason: str, error: BaseException | None = None, kind: Kind = Kind.FAILED
+    ) -> None:
         """Tell the others that this rank's window is gone, unless they know of it.
 
         A plain `for` is not told what it was left by; where a round has failed, all were.
@@ -297,7 +289,7 @@ class Together:
             # ours for a part of it; they find out when this process ends, or by their timeout.
             self._exchange.note(reason)
             return
-        self._exchange.leave(reason)
+        self._exchange.leave(reason, kind)
 
     @contextlib.contextmanager
     def between_rounds(self, what: str) -> Iterator[None]:
@@ -349,10 +341,11 @@ class Together:
     def gather(self, own: Sequence[Tensor], lane: Lane, *, summed: bool) -> Gathered:
         """Return the representations of all ranks' samples, attached to the graph of this rank's.
 
-        Every rank comes here, also one without samples.
+        Every rank comes here, also one without samples, which need not have a window open.
         """
         what = "the gathering of representations"
-        heard = self.round(Said(Kind.SHAPES, shapes=describe(own)), what)
+        how = SUM if summed else ""
+        heard = self.round(Said(Kind.SHAPES, how, shapes=describe(own)), what)
         first = next((rank for rank, said in enumerate(heard) if said.shapes), self.ranks.rank)
         # The loss is the same on all ranks, and so is the gradient of what only it uses: one rank
         # has it, the others stop at their own representations.
@@ -363,7 +356,7 @@ class Together:
                 [stand_in for _, stand_in in links] or own,
                 heard,
                 self.ranks,
-                device=lane.buffers.members[0].device,
+                device=lane.optimizers[0].param_groups[0]["params"][0].device,
                 summed=summed,
             ),
             what,
@@ -388,7 +381,7 @@ class Together:
     def agree_on_memory(self, out_of_memory: bool) -> None:  # noqa: FBT001 -- a callback
         """Say whether this rank can begin its update; raise if one cannot."""
         said = Said(Kind.READY, out_of_memory=out_of_memory, can_retry=True)
-        heard = self._heard(said, "the start of an update")
+        heard = self.hear(said, "the start of an update")
         require_agreement(heard, "the start of an update")
         self.is_in_step = True
         require_same_close(heard, "")

@@ -40,7 +40,10 @@ class Turns:
 
     def end(self, *, is_replayed: bool) -> None:
         """End the window; what was gathered for it stays for its replay."""
-        if not is_replayed:
+        shards = self._together.shards
+        # Once gradients were added up, what was gathered is gone, and ranks that replay their
+        # windows may make other numbers of forwards.
+        if not is_replayed or (shards is not None and shards.is_reduced):
             self._together.end_window()
 
     def take(self, feed: Feed, left: int) -> Any:
