@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import pickle
 import random
 
@@ -25,7 +26,7 @@ from torch.utils.data.datapipes.iter import IterableWrapper
 import instep
 from instep.distributed import shard
 from instep.engine.feed import Feed
-from instep.errors import SetupError
+from instep.errors import SetupError, StateError
 
 
 def drawn(loader):
@@ -498,6 +499,51 @@ def test_a_saved_position_finds_the_epoch_again():
     rest = [feed.take() for _ in range(2)]
     again = Feed(make(), position)
     assert [again.take().tolist() for _ in range(3)] == [x.tolist() for x in [first[1], *rest]]
+
+
+def test_a_plain_loader_in_the_place_of_a_dealt_one_is_told_of_shard():
+    plain = DataLoader(range(20), 2, shuffle=True)
+    feed = Feed(shard(plain, rank=0, world=1))
+    feed.take()
+    feed.finish()
+    with pytest.raises(StateError, match=r"same loader: instep\.distributed\.shard\("):
+        Feed(plain, feed.position())
+    own = Feed(DataLoader(range(20), 2, shuffle=True, generator=torch.Generator()))
+    with pytest.raises(StateError, match="with the same loader, or call"):
+        Feed(plain, own.position())
+
+
+@given(
+    samples=st.integers(0, 60),
+    world=st.integers(1, 7),
+    batch=st.integers(1, 5),
+    size=st.integers(1, 6),
+)
+def test_the_updates_of_an_epoch_are_known_before_it_is_dealt_out(samples, world, batch, size):
+    """Those of the rank that has most: the page about schedulers says how many that are."""
+    loader = DataLoader(range(samples), batch)
+    own = [len(shard(loader, rank=rank, world=world)) for rank in range(world)]
+    assert max(math.ceil(each / size) for each in own) == math.ceil(len(loader) / (world * size))
+    dropped = DataLoader(range(samples), batch, drop_last=True)
+    own = [len(shard(dropped, rank=rank, world=world)) for rank in range(world)]
+    whole = math.ceil(samples / world) // batch
+    assert max(math.ceil(each / size) for each in own) == math.ceil(whole / size)
+    batches = DataLoader(range(samples), batch_sampler=OwnBatches(samples, batch))
+    own = [len(shard(batches, rank=rank, world=world)) for rank in range(world)]
+    assert max(math.ceil(each / size) for each in own) == math.ceil(len(batches) / (world * size))
+
+
+class OwnBatches(Sampler):
+    """A batch sampler of somebody's own."""
+
+    def __init__(self, samples, batch):
+        self._samples, self._batch = samples, batch
+
+    def __iter__(self):
+        return iter(BatchSampler(range(self._samples), self._batch, drop_last=False))
+
+    def __len__(self):
+        return math.ceil(self._samples / self._batch)
 
 
 def test_what_cannot_be_right_is_refused():

@@ -30,6 +30,8 @@ WRONG, MEANT = TRAIN.format(comment=""), TRAIN.format(comment="  # noqa: INS101"
 RIGHT = WRONG.replace("    loss =", "    optimizer.zero_grad()\n    loss =")
 LINE = "train.py:10:5: error INS101 missing-zero-grad: `optimizer` is never cleared"
 SUMMARY = "instep: Watched 5 updates of `optimizer`: "
+MENDS = "`instep check --fix` may mend it in the source.\n"
+FOUND = f"1 error found.\ninstep: {MENDS}"
 SOURCE = str(Path(instep.__file__).parents[1])
 
 
@@ -89,7 +91,7 @@ def test_a_wrong_job_is_told_live_and_at_its_end(write, typed):
     assert err.startswith(LINE)
     assert err.count(LINE) == 2  # the moment it was certain, and at the end with the lines
     assert "10 |     loss.backward()\n" in err
-    assert err.endswith(f"\n\n{SUMMARY}1 error found.\n")
+    assert err.endswith(f"\n\n{SUMMARY}{FOUND}")
 
 
 def test_a_right_job_has_one_line(write, typed):
@@ -142,7 +144,7 @@ def test_text_in_a_file(write, typed):
     _, _, err = typed("--output-file", "report.txt", "train.py")
     report = Path("report.txt").read_text()
     assert report.startswith(LINE)
-    assert report.endswith("1 error found.\n")
+    assert report.endswith(f"1 error found.\n{MENDS}")
     assert err.count(LINE) == 2  # the live one, and with its lines at the end
     assert "= to do: " in err
 
@@ -179,7 +181,7 @@ def test_a_page_and_a_trace(write, typed):
     write(WRONG)
     code, _, err = typed("--report=a.html", "--chrome-trace=b.json", "train.py")
     assert code == 0
-    assert err.endswith(f"{SUMMARY}1 error found.\n")
+    assert err.endswith(f"{SUMMARY}{FOUND}")
     assert "missing-zero-grad" in Path("a.html").read_text()
     assert json.loads(Path("b.json").read_text())["traceEvents"]
 
@@ -256,7 +258,7 @@ def test_an_end_is_the_programs_own(end, code, said, write, typed):
     assert ended == (code or 1)  # strict: the program ended well, and is wrong
     assert said in err
     assert "instep/" not in err, "a frame of ours is shown"
-    assert err.endswith(f"{SUMMARY}1 error found.\n")
+    assert err.endswith(f"{SUMMARY}{FOUND}")
     assert Path("report").read_text().startswith(LINE)
 
 
@@ -307,8 +309,8 @@ def test_streams_of_the_program_s_own(job, flush, write, typed):
     code, out, err = typed("--strict", "train.py")
     assert (code, out) == (int(job == "wrong"), "end\n")
     assert err.count("INS101") == (2 if job == "wrong" else 0)
-    said = "1 error found." if job == "wrong" else "no problems found."
-    assert err.endswith(f"{SUMMARY}{said}\n")
+    said = FOUND if job == "wrong" else "no problems found.\n"
+    assert err.endswith(f"{SUMMARY}{said}")
 
 
 @pytest.mark.parametrize(
@@ -453,7 +455,7 @@ def test_a_rank_that_comes_late_tells_by_itself(write):
     assert (second.returncode, out) == (1, "")
     assert "INS101 missing-zero-grad" in said
     assert said.endswith(
-        "rank 1: Watched 5 updates of `optimizer`: 1 error found.\n"
+        f"rank 1: Watched 5 updates of `optimizer`: 1 error found.\nrank 1: {MENDS}"
         "rank 1: Of 2 ranks; updates are counted on rank 1.\n"
         "rank 1: The first rank of this machine had left, and told what it knew by then.\n"
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -254,6 +256,31 @@ def test_an_epoch_over_sharded_data_is_one_over_all(three):
     for numbers, counts in three.run(sharded_data):
         assert counts == [23.0, 23.0]
         assert error(numbers, expected) < EXACT
+
+
+def scheduled(rank, world, samples, size):
+    """A schedule as long as `instep explain schedulers` says, over data that divide unevenly."""
+    data = TensorDataset(torch.randn(samples, 5).double(), torch.zeros(samples, dtype=torch.long))
+    whole = DataLoader(data, batch_size=2)
+    updates = 2 * math.ceil(len(whole) / (world * size))
+    model = spread(mlp(), "ddp")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.5, total_iters=updates)
+    stepper = instep.Stepper(model, optimizer, scheduler=scheduler)
+    loader = instep.distributed.shard(whole)
+    for _ in range(2):
+        for window in stepper.windows(loader, size=size):
+            for x, y in window:
+                window.backward(mean_loss(model, x, y), items=len(y))
+    return updates, scheduler.last_epoch, len(stepper.windows(loader, size=size))
+
+
+@pytest.mark.parametrize(("samples", "size"), [(13, 2), (7, 1), (25, 3)])
+def test_a_schedules_length_is_that_of_the_loader_before_it_is_sharded(three, samples, size):
+    found = three.run(scheduled, samples, size)
+    for updates, steps, _ in found:
+        assert steps == updates
+    assert samples != 7 or {own for *_, own in found} == {1, 2}  # one that differs by rank
 
 
 def test_groups_that_differ_are_refused(three):

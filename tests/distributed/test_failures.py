@@ -372,6 +372,7 @@ def test_options_that_differ_stop_all_ranks(two, kind, what):
     found = two.run(differ, kind, what)
     for text, numbers in found:
         assert text.startswith(f"rank 1 and rank 0 differ in {what} of 'optimizer'.")
+        assert ("take it from the loader before shard()" in text) == (what == "lr")
         assert numbers == found[0][1]
 
 

@@ -80,6 +80,39 @@ def test_many_stops_in_one_run(path, whole):
     assert_bit_identical(job.model, whole.model)
 
 
+class Summing(Job):
+    """The loop of `instep explain autosave` that says the mean loss of each epoch."""
+
+    def train(self, path, *, stop: int | None = None) -> dict[int, float]:
+        seen, said = 0, {}
+        sums = {"loss": 0.0, "items": 0.0}
+        with self.stepper.autosave(path, every=1, extra=sums) as run:
+            for epoch in self.stepper.epochs(3):
+                for window in self.stepper.windows(self.loader, size=3):
+                    for x, y in window:
+                        if seen == stop:
+                            raise Stop
+                        window.backward(self.loss(x, y), items=len(y))
+                        seen += 1
+                    run.extra["loss"] += window.loss * window.items
+                    run.extra["items"] += window.items
+                said[epoch] = run.extra["loss"] / run.extra["items"]
+                run.extra.update(loss=0.0, items=0.0)
+        return said
+
+
+@pytest.mark.parametrize("stop", [2, 3, 7, 8, 9, 16, 20])
+def test_the_sums_of_an_epoch_in_extra_go_on_bit_for_bit(path, tmp_path, stop):
+    whole = Summing().train(tmp_path / "whole.ckpt")
+    with pytest.raises(Stop):
+        Summing().train(path, stop=stop)
+    said = Summing().train(path)
+    assert said == {epoch: whole[epoch] for epoch in said}
+    # Where the last update was that of an epoch's end, its body runs again, without a window.
+    last = max((end for end in (3, 6, 8, 11, 14, 16, 19) if end <= stop), default=1)
+    assert min(said) == (last - 1) // 8
+
+
 def test_a_run_that_is_done_has_nothing_to_do(path, whole):
     Run().train(path)
     again = Run()
@@ -149,8 +182,9 @@ def test_a_missing_checkpoint_with_one_before_is_said(path, whole):
         Run().train(path, stop=14, every=1)
     path.unlink()
     job = Run()
-    with pytest.warns(InstepWarning, match="there is no checkpoint .* goes on from"):
+    with pytest.warns(InstepWarning, match="there is no checkpoint .* goes on from") as said:
         job.train(path, every=1)
+    assert f"To begin anew, remove {disk.previous_of(path)} as well." in str(said[0].message)
     assert_bit_identical(job.model, whole.model)
 
 

@@ -16,6 +16,7 @@ from instep.errors import WatchError
 from instep.reports.files import put
 from instep.reports.options import Options
 from instep.reports.registry import render
+from instep.rules.registry import rule
 from instep.watching.apart import named
 from instep.watching.quoting import Quoting
 from instep.watching.ranks import merged
@@ -232,6 +233,7 @@ class Outputs:
             aside=aside(self.job),
             is_open=bool(self._unheard),
         )
+        said += _mended(self.findings)
         if self.ranks.folder is not None:
             said += (
                 f"Of {self.ranks.size:,} ranks; updates are counted on rank {self.ranks.rank}.\n"
@@ -241,6 +243,15 @@ class Outputs:
         if self._is_alone:
             said += "The first rank of this machine had left, and told what it knew by then.\n"
         return said
+
+
+def _mended(findings: tuple[Finding, ...]) -> str:
+    """Say that the checker may mend what was seen: a running job only shows what is wrong."""
+    number = sum(hasattr(rule(each.code), "mend") for each in findings)
+    if not number:
+        return ""
+    which = "it" if len(findings) == 1 else f"{number:,} of them"
+    return f"`instep check --fix` may mend {which} in the source.\n"
 
 
 def _refuse(file: str) -> None:

@@ -307,12 +307,14 @@ class Autosave:
             if not saving.is_there(self._stepper, self._loop, self.path, previous=True):
                 raise
             said = error
+        before = disk.previous_of(self.path)
+        anew = f" To begin anew, remove {before} as well." if is_missing else ""
         loaded = self._stepper.load(self._given, previous=True)
         self._core.warn(
             f"{said.what.removesuffix('.')}: this run goes on from the checkpoint before it, after "
             f"{loaded.updates} updates.",
             why=said.why.replace(" Nothing was loaded.", ""),
-            fix="nothing to do, if you can do without the updates since.",
+            fix=f"nothing to do, if you can do without the updates since.{anew}",
             more="autosave",
         )
         return loaded

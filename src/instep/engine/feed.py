@@ -109,7 +109,8 @@ class Feed:
         self._is_over = False
         if self._begins_at:
             if self._dealer is None:
-                raise _other_loader("it was made by instep.distributed.shard, this one was not.")
+                why = "it was made by instep.distributed.shard, this one was not."
+                raise _other_loader(why, is_plain=True)
             self._dealer.begins_at = self._begins_at
         self._expected = Expected(loader) if self._owner is None else None
         self._batches = self._begun(loader)
@@ -141,7 +142,7 @@ class Feed:
             self._settle(None)
             return rng.full_state()
         self._settle(position)
-        self._put_back(rest)
+        self._put_back(rest, was_dealt=position.turns is not None)
         rng.restore(position.epoch_random)
         return position.epoch_random
 
@@ -173,10 +174,11 @@ class Feed:
         self._dealer.settle()
         self._is_told = bool(self._dealer.is_told)
 
-    def _put_back(self, states: Mapping[str, torch.Tensor]) -> None:
+    def _put_back(self, states: Mapping[str, torch.Tensor], *, was_dealt: bool = False) -> None:
         missing = sorted(states.keys() - self._sources.keys())
         if missing:
-            raise _other_loader(f"it has no generator at {', '.join(missing)}, as it had then.")
+            why = f"it has no generator at {', '.join(missing)}, as it had then."
+            raise _other_loader(why, is_plain=was_dealt and self._dealer is None)
         for name, state in states.items():
             self._sources[name].set_state(state)
 
@@ -405,10 +407,12 @@ def has_live_workers(loader: object) -> bool:
     return is_persistent and getattr(loader, "_iterator", None) is not None
 
 
-def _other_loader(why: str) -> StateError:
+def _other_loader(why: str, *, is_plain: bool = False) -> StateError:
+    """Return the error; `is_plain`: the loader was dealt out to ranks then, and is not now."""
+    shard = ": instep.distributed.shard(loader), as then, on one rank as well" if is_plain else ""
     return StateError(
         "this is not the loader the state was saved with.",
         why=f"a resumed loop draws the same batches again and skips what was done; {why}",
-        fix="resume with the same loader, or call stepper.discard() to start a new epoch.",
+        fix=f"resume with the same loader{shard}, or call stepper.discard() to start a new epoch.",
         more="resume",
     )

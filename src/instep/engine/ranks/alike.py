@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 DIGITS = 6
 FROZEN = "requires_grad"
+_SCHEDULE = (
+    " A schedule whose length is that of a sharded loader differs by rank: take it from the loader "
+    "before shard() (instep explain schedulers)."
+)
 Rows = dict[str, list[Any]]
 
 
@@ -65,13 +69,15 @@ def require_alike(heard: Sequence[Said], lanes: Sequence[Lane]) -> None:
     ]
     if any(len(said.alike) != size for said in heard) or not differing:
         differing = [f"options of {lane.name!r}" for lane in lanes]
+    is_rate = any(name.startswith("lr of ") for name in differing)
     raise agreed(
         f"{ranks_that(other)} and rank 0 differ in {', '.join(differing[:6])}.",
         why="every rank makes the update by itself, from the sum of all gradients: with other "
         "options, or other parameters that need gradients, the ranks would train different "
         "models. The window was thrown away.",
         fix="set the same on every rank, and freeze the same parameters; what is decided by a "
-        "loss (ReduceLROnPlateau) needs that of all ranks, as window.loss is.",
+        "loss (ReduceLROnPlateau) needs that of all ranks, as window.loss is."
+        f"{_SCHEDULE if is_rate else ''}",
         more="ranks",
     )
 
