@@ -174,14 +174,19 @@ class _Reader:
         for node in ast.walk(self.source.tree):
             if isinstance(node, ast.Assign):
                 ends = {_last(node.value), *map(_last, node.targets)} - {""}
-                if same(node.value, self.number) or any(same(t, self.number) for t in node.targets):
+                if self._is_same(node.value) or any(map(self._is_same, node.targets)):
                     found |= ends
         return found - {""}
 
     def _is_number(self, node: ast.expr) -> bool:
         if isinstance(getattr(node, "ctx", None), ast.Store):
             return False
-        return same(node, self.number) or _last(node) in self._aliases
+        return self._is_same(node) or _last(node) in self._aliases
+
+    def _is_same(self, node: ast.expr) -> bool:
+        # Most nodes of a file are something else, and to compare takes long.
+        is_like = type(node) is type(self.number) and _last(node) == _last(self.number)
+        return is_like and same(node, self.number)
 
     @cached_property
     def _carrying(self) -> frozenset[str]:
