@@ -115,6 +115,46 @@ def test_all_ranks_raise_and_can_go_on(three, kind, how):
         assert updates == found[0][2]
 
 
+def hook_that_raises(rank, world, is_wrong):
+    """A hook on a sharded parameter of the first layer, which is added up after the others."""
+    plain, model, stepper = build("fsdp")
+    data, calls, said = dealt(SIZES)[rank], [], []
+    first, *_, last = model.parameters()
+
+    def hook(parameter):
+        calls.append(parameter is first)
+        if is_wrong and len(calls) == 3 and rank == 1:
+            raise OSError("no such disk")
+
+    first.register_post_accumulate_grad_hook(hook)
+    last.register_post_accumulate_grad_hook(hook)
+    found = []
+    for turn in range(3):
+        try:
+            with stepper.window() as window:
+                x, y = data[turn]
+                window.backward(mean_loss(model, x, y), items=len(y))
+        except (InstepError, OSError) as error:
+            said.append(f"{turn} {type(error).__name__}: {error}")
+        found.append(values(model))
+    return said, calls, found
+
+
+def test_a_hook_on_a_sharded_parameter_that_raises_is_told(two):
+    usual, other = two.run(hook_that_raises, False)
+    # Each once in a window, in the order in which FSDP has them.
+    assert usual == other == ([], [True, False] * 3, usual[2])
+    first, second = two.run(hook_that_raises, True)
+    assert second[0] == ["1 OSError: no such disk"]
+    words = "1 WindowError: a hook on a sharded parameter raised an error on another rank."
+    assert len(first[0]) == 1
+    assert first[0][0].startswith(words)
+    assert first[2] == second[2]
+    # Nothing was updated in that window, and the one after it is as usual.
+    assert first[2][0] == usual[2][0] == first[2][1]
+    assert first[2][2] != first[2][1]
+
+
 @pytest.mark.parametrize("how", ["iter", "first draw", "loader", "ahead"])
 def test_a_loader_that_fails_where_every_backward_needs_all_ranks(two, how):
     start = time.monotonic()
@@ -473,11 +513,14 @@ def test_a_store_that_is_gone_is_not_waited_for(monkeypatch):
         ([False, True], "Timed out waiting", "rank 1 did not come to the close in time."),
         ([False, False], "Connection closed by peer", "a rank is gone, before the close."),
         ([False, False], "something else", "the close failed."),
+        ([False, False, True], "Timed out waiting", "this rank came too late to the close: the"),
+        ([False, False, True], "Connection closed", "this rank came too late to the close: the"),
     ],
 )
 def test_a_rank_that_has_ended_is_not_called_late(late, torch_said, words):
     talk = object.__new__(exchange.Exchange)
     talk._rounds = 1
+    talk._ranks = SimpleNamespace(rank=len(late) - 1 if len(late) > 2 else 0)
     talk._roll = SimpleNamespace(call=lambda *_, is_closed: rollcall.Absence(late))
     assert str(talk._missing("the close", RuntimeError(torch_said), 1.0)).startswith(words)
 

@@ -221,6 +221,8 @@ class Exchange:
         if is_closed:
             named = ranks_that(late) if any(late) else "a rank"
             who = f"{named} {'are' if sum(late) > 1 else 'is'} gone, before {what}"
+        if late[self._ranks.rank]:
+            who = f"this rank came too late to {what}: the others had stopped waiting for it"
         return WindowError(
             f"{who or f'{what} failed'}.",
             why="all ranks end a window together. A rank that is not there has stopped with an "

@@ -7,7 +7,6 @@ gradients are added up and cut by FSDP's own reduction, once, and the optimizer 
 
 from __future__ import annotations
 
-import contextlib
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +15,13 @@ import torch
 from instep.engine import gradients as grads
 from instep.engine.buffers import Buffers, refuse_strays
 from instep.engine.memory import is_out_of_memory
+from instep.engine.ranks import aside
 from instep.engine.ranks.headers import PeerOutOfMemoryError, mark
 from instep.engine.ranks.reduction import places_of
 from instep.engine.ranks.world import SHARDED, param_groups_of, wrapped_in, wrapper_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor, nn
     from torch.optim import Optimizer
@@ -155,19 +155,20 @@ class Shards:
 
     def reduce(
         self, chosen: dict[int, bool], factor: float, accumulate_in: torch.dtype | None
-    ) -> None:
-        """Add up gradients over ranks, and let each shard have its part.
+    ) -> aside.Hooks:
+        """Add up gradients over ranks, and let each shard have its part; return hooks to call now.
 
         chosen: the records of FSDP to take part, by id, and whether any rank has a gradient for it.
         The whole parameters are let go: they are about to be out of date.
         """
         self.is_reduced = True
+        waiting: aside.Hooks = []
         for group in self.groups():
             params = [p for p in group.fsdp_params if id(p) in chosen]
             if not params:
                 continue
             others = [p for p in group.fsdp_params if id(p) not in chosen]
-            with _set_aside(others):
+            with aside.gradients_of(others), aside.hooks_of(params) as hooks:
                 for param in params:
                     _fill(param, accumulate_in, is_held=chosen[id(param)])
                 held = [p._unsharded_param.grad for p in params]  # noqa: SLF001
@@ -182,6 +183,8 @@ class Shards:
                     _forget_messages(group.comm_ctx)
                     group._training_state = type(group._training_state).IDLE  # noqa: SLF001
                     group.reshard()
+            waiting += hooks
+        return waiting
 
     def reserve(self, accumulate_in: torch.dtype | None) -> None:
         """Take the memory that adding up needs, and give it back at once.
@@ -236,19 +239,6 @@ def _fill(param: Any, accumulate_in: torch.dtype | None, *, is_held: bool) -> No
         whole.grad = torch.zeros_like(whole, dtype=place.dtype)
 
 
-@contextlib.contextmanager
-def _set_aside(params: Sequence[Any]) -> Iterator[None]:
-    """Keep gradients of other optimizers out of a reduction."""
-    held = [(p._unsharded_param, p._unsharded_param.grad) for p in params]  # noqa: SLF001
-    for whole, _ in held:
-        whole.grad = None
-    try:
-        yield
-    finally:
-        for whole, gradient in held:
-            whole.grad = gradient
-
-
 class ShardedBuffers(Buffers):
     """Gradients of whole parameters while the window is open, and of their shards at its close."""
 
@@ -265,6 +255,8 @@ class ShardedBuffers(Buffers):
         self._records: list[Any] = []
         self.is_reduced = False
         self._sent: Tensor | None = None
+        self._raised: BaseException | None = None
+        """What a hook of the user's has raised, until the others hear of it."""
 
     def _take(self, parameters: list[Tensor]) -> list[Tensor]:
         self.shards.gather()
@@ -298,7 +290,7 @@ class ShardedBuffers(Buffers):
         """Add up the gradients of sharded parameters; from here on, members are the shards."""
         pairs = zip(self._records, holders, strict=True)
         chosen = {id(record): held for record, held in pairs if record is not None}
-        self.shards.reduce(chosen, factor, self._accumulate_in)
+        self._raised = aside.called(self.shards.reduce(chosen, factor, self._accumulate_in))
         self.members = self.own
         self._widened = grads.narrower(self.own, self._accumulate_in)
         self.is_reduced = True
@@ -311,6 +303,7 @@ class ShardedBuffers(Buffers):
         """Return the norm of the gradients of all ranks (talks, and syncs)."""
         cut, rest = self._parts()
         here, problem = 0.0, None
+        raised, self._raised = self._raised, None
         try:
             here = math.hypot(*grads.to_host(grads.folded(grads.norms(cut))))
             if not math.isfinite(here):
@@ -320,7 +313,12 @@ class ShardedBuffers(Buffers):
                 raise
             # The others are on their way to this sum, and are told by it.
             problem = error
-        squared, short = self._over_ranks(here * here, float(problem is not None))
+        word = (problem is not None) + aside.RAISED * (raised is not None)
+        squared, short = self._over_ranks(here * here, word)
+        if short >= aside.RAISED:
+            raised = raised or aside.raised_elsewhere()
+            mark(raised)
+            raise raised
         if short:
             told = problem or PeerOutOfMemoryError("another rank ran out of memory at the close")
             mark(told)

@@ -1,0 +1,79 @@
+"""What is kept out of a reduction of FSDP's: other optimizers' gradients, and hooks of the user's.
+
+FSDP calls what `register_post_accumulate_grad_hook` was given in the middle of its reductions. One
+that raises there leaves the other ranks in the next reduction until the time of the group is over,
+so that they are put aside meanwhile. What a hook raises is kept until all ranks hear of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from instep.engine.ranks.headers import agreed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from instep.errors import WindowError
+
+RAISED = float(2**20)
+"""What a rank adds to a sum whose hook has raised; more than there are ranks."""
+
+Hooks = list[tuple[Any, dict[Any, Any]]]
+"""Sharded parameters, each with its hooks."""
+
+
+@contextlib.contextmanager
+def hooks_of(records: Iterable[Any]) -> Iterator[Hooks]:
+    """Let nobody call the hooks of these parameters in here; yield them.
+
+    records: what FSDP knows of each parameter.
+    """
+    found: Hooks = []
+    for record in records:
+        registered = getattr(record.sharded_param, "_post_accumulate_grad_hooks", None)
+        if registered:
+            found.append((record.sharded_param, dict(registered)))
+            registered.clear()
+    try:
+        yield found
+    finally:
+        for parameter, hooks in found:
+            parameter._post_accumulate_grad_hooks.update(hooks)  # noqa: SLF001
+
+
+def called(found: Hooks) -> BaseException | None:
+    """Call hooks of parameters that have a gradient now; return what one of them has raised."""
+    try:
+        for parameter, hooks in found:
+            for hook in hooks.values() if parameter.grad is not None else ():
+                hook(parameter)
+    except BaseException as error:  # noqa: BLE001 -- raised when the others have heard of it
+        return error
+    return None
+
+
+def raised_elsewhere() -> WindowError:
+    """Return what the ranks raise whose own hooks have not."""
+    return agreed(
+        "a hook on a sharded parameter raised an error on another rank.",
+        why="the gradients of all ranks are added up then, and that rank would make no update of "
+        "its part. The window was thrown away on all of them.",
+        fix="mend the hook (register_post_accumulate_grad_hook); that rank's own output has the "
+        "whole error.",
+        more="ranks",
+    )
+
+
+@contextlib.contextmanager
+def gradients_of(params: Sequence[Any]) -> Iterator[None]:
+    """Keep gradients of other optimizers out of a reduction."""
+    held = [(p._unsharded_param, p._unsharded_param.grad) for p in params]  # noqa: SLF001
+    for whole, _ in held:
+        whole.grad = None
+    try:
+        yield
+    finally:
+        for whole, gradient in held:
+            whole.grad = gradient
