@@ -600,3 +600,31 @@ def test_a_failure_is_heard_beside_headers_that_are_too_long(three):
         three.run(fail_beside_a_long_header)
     assert "ZeroDivisionError" in caught.value.errors[1]
     assert all(caught.value.errors[i].startswith("rank 1 gave up") for i in (0, 2))
+
+
+def another_collective(rank, world, payload):
+    """Rank 1 calls a collective of its own while rank 0 closes a window."""
+    plain, model, stepper = build("ddp")
+    x, y = dealt(SIZES)[rank][0]
+    said = []
+    for turn in range(2):
+        try:
+            with stepper.window() as window:
+                window.backward(mean_loss(model, x, y), items=len(y))
+                if rank == 1 and turn == 0:
+                    mine = torch.full((exchange.SLOT,), payload, dtype=torch.uint8)
+                    distributed.all_gather_into_tensor(mine.new_empty(world * exchange.SLOT), mine)
+                    window.discard()
+                    return []
+        except InstepError as problem:
+            said.append(str(problem))
+    return said
+
+
+@pytest.mark.parametrize("payload", [0, 1, 123, 255])
+def test_what_is_no_header_is_said(two, payload):
+    (first, second), _ = two.run(another_collective, payload)
+    assert first.startswith("rank 1 sent something else than a header, at the close of 'optimizer'")
+    assert "torch.distributed.new_group()" in first
+    # Whatever it has said after that is heard by the next.
+    assert second.startswith("rank 1 gave up")

@@ -134,6 +134,10 @@ def refuse(rank, world, what):
     stepper = instep.Stepper(model, optimizer, sync="micro-batch")
     if what == "auto":
         stepper.step(data[0], lambda b: mean_loss(model, *b), split=instep.Micro("auto"))
+    if what == "by hand":
+        with stepper.window() as window:
+            for x, y in data[rank:]:
+                window.backward(mean_loss(model, x, y), items=len(y))
     if what == "encode":
         stepper.step(data[0], lambda f, b: f.mean(), encode=lambda b: model(b[0]), gather=True)
     for window in stepper.windows(data, size=2):
@@ -151,6 +155,7 @@ def refuse(rank, world, what):
         ("auto", "an automatic split"),
         ("encode", "encode= with sync='micro-batch'"),
         ("terms", "a loss of several terms"),
+        ("by hand", 'stepper.window() with sync="micro-batch"'),
     ],
 )
 def test_what_cannot_be_done_is_refused_everywhere(two, what, words):

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from instep.engine.means import Means
-from instep.errors import LossError
+from instep.engine.ranks.world import SHARDED, wrapper_of
+from instep.errors import LossError, SetupError
 from instep.splits.micro import Micro
 from instep.splits.patches import Patches
 from instep.splits.plan import Uncut
@@ -47,7 +48,22 @@ def plan_of(batch: Any, split: Split, models: Sequence[nn.Module]) -> Plan:
     if split is None:
         return Uncut(batch, Micro.samples(batch))
     cut = split if isinstance(split, Micro | Patches) else Micro(split)
+    if isinstance(cut, Patches) and cut.halo != 0:
+        _require_copyable(models if cut.model is None else [cut.model])
     return cut.plan(batch, models)
+
+
+def _require_copyable(models: Sequence[nn.Module]) -> None:
+    """Refuse to look into a model of which this process has a part."""
+    if any(wrapper_of(module) == SHARDED for model in models for module in model.modules()):
+        raise SetupError(
+            "split=instep.Patches(...) with a model that fully_shard has cut.",
+            why="how far a model looks is measured and proven on a copy of it, and FSDP's modules "
+            "cannot be copied.",
+            fix="wrap the model in DistributedDataParallel; or cut images into patches that are "
+            "independent of each other, with halo=0: the sum of these, not the whole images.",
+            more="ranks",
+        )
 
 
 def read_result(result: Any, samples: int | None) -> tuple[Any, Any]:

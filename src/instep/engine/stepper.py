@@ -19,6 +19,7 @@ from instep.engine.function import plan_of
 from instep.engine.lane import Lane
 from instep.engine.loop import Loop
 from instep.engine.precision import Precision
+from instep.engine.ranks.padding import refuse_by_hand
 from instep.engine.ranks.together import Together
 from instep.engine.ranks.world import ranks_of
 from instep.engine.recorder import Recorder
@@ -172,6 +173,8 @@ class Stepper:
 
         For work that comes without a loader, such as the patches of one image.
         """
+        if self._together is not None and self._together.padding is not None:
+            refuse_by_hand()
         self._between_by_hand()
         return self._open_by_hand(tuple(self._core.lanes.values()))
 

@@ -27,7 +27,7 @@ from instep.engine.ranks.wire import (
 from instep.errors import WindowError, said_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
     from instep.engine.ranks.world import Ranks
@@ -38,6 +38,8 @@ a user's own has as many: if a rank gives up while another is in a collective of
 group, that fails loudly instead of giving numbers that are none."""
 HEAD = 5
 """Of these: four for the length of what is said, one for its kind."""
+START = b'{"kind":'
+"""What follows then, whatever is said."""
 CLOSED = ("onnection closed", "onnection reset", "roken pipe", "remote process exited")
 """What gloo and NCCL say where the process at the other end has ended."""
 
@@ -90,7 +92,9 @@ class Exchange:
             raise
         # Rounds keep their order: what was said on the way out before has arrived, too.
         self._left.clear()
-        return [_read(slot, length) for slot, length in zip(slots, lengths, strict=True)]
+        found = [_read(slot, length) for slot, length in zip(slots, lengths, strict=True)]
+        _require_headers([said is None for said in found], what)
+        return [said for said in found if said is not None]
 
     def _talk(
         self, said: Said, what: str, meanwhile: Callable[[], None] | None
@@ -99,6 +103,8 @@ class Exchange:
         with self.waiting(what):
             packed = said.pack()
             slots = self._gather(_slot(packed, said.kind, SLOT), SLOT, meanwhile)
+            # Before a length is believed: whatever it is, so much would be asked for.
+            _require_headers([not slot.startswith(START, HEAD) for slot in slots], what)
             lengths = [int.from_bytes(slot[:4], "little") for slot in slots]
             longest = max(lengths)
             # A rank that gave up has said all it has to say, and is not there for a second call.
@@ -250,8 +256,27 @@ def _slot(packed: bytes, kind: Kind, size: int) -> bytes:
     return (head + packed)[:size].ljust(size, b"\0")
 
 
-def _read(slot: bytes, length: int) -> Said:
-    if len(slot) < HEAD + length:
-        # Cut off, because somebody failed: that is all that will be looked at.
-        return Said(Kind(slot[4]))
-    return unpack(slot[HEAD : HEAD + length])
+def _read(slot: bytes, length: int) -> Said | None:
+    """Return what was said; None if it is no header."""
+    try:
+        if len(slot) < HEAD + length:
+            # Cut off, because somebody failed: that is all that will be looked at.
+            return Said(Kind(slot[4]))
+        return unpack(slot[HEAD : HEAD + length])
+    except (ValueError, TypeError, LookupError):
+        return None
+
+
+def _require_headers(others: Sequence[bool], what: str) -> None:
+    """Raise if ranks have sent something else."""
+    if any(others):
+        raise WindowError(
+            f"{ranks_that(others)} sent something else than a header, at {what}.",
+            why="collectives of one group are paired in the order in which each rank calls them: "
+            "there it was another one, of the program's own or of torch (all_gather, all_reduce, "
+            "broadcast), or a part of a save. So the ranks were not in the same place.",
+            fix="call the same collectives in the same order on every rank, also where one leaves "
+            "a loop, and none while a window is open; or give your own a group of their own: "
+            "torch.distributed.new_group().",
+            more="ranks",
+        )

@@ -123,3 +123,16 @@ def require_one_lane(lanes: Mapping[str, object]) -> None:
             fix='pass sync="window", or a list of optimizers, which update together.',
             more="ranks",
         )
+
+
+def refuse_by_hand() -> None:
+    """Refuse a window of which nobody knows when its next micro-batch begins."""
+    raise SetupError(
+        'stepper.window() with sync="micro-batch".',
+        why="every forward and backward needs all ranks there, so that they agree on each "
+        "micro-batch before it; in a window by hand nothing says that one begins, and ranks that "
+        "make other numbers of them would end each other's processes.",
+        fix="iterate stepper.windows(loader, size=...), or call stepper.step(batch, loss_fn, "
+        'split=...); or pass sync="window" to Stepper.',
+        more="ranks",
+    )
