@@ -270,6 +270,31 @@ def test_ctrl_c_ends_a_program_by_its_signal(write):
     assert done("--quiet", "train.py") == (plain.returncode, plain.stdout, plain.stderr)
 
 
+PARSED = "import argparse\nargparse.ArgumentParser().parse_args()\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(("--report", "x.html"), "--report"), (("--output-file=x",), "--output-file")],
+)
+def test_options_of_ours_that_come_after_the_program(words, said, write, typed):
+    write(PARSED)
+    code, _, err = typed("train.py", *words)
+    assert code == 2
+    assert "error: unrecognized arguments" in err
+    assert err.endswith(
+        f"instep: {said} was given to the program. Options of instep come before it: "
+        f"instep watch {said} ... train.py\n"
+    )
+
+
+def test_arguments_that_a_program_refuses_are_its_own(write, typed):
+    write(PARSED)
+    assert "come before" not in typed("train.py", "--rate", "3")[2]
+    write("import sys\nsys.exit(2 * (sys.argv[1:] != ['--report', 'x']))\n")
+    assert "come before" not in typed("train.py", "--report", "x")[2]
+
+
 def test_a_script_that_does_not_parse(write, typed):
     write("x = (\n")
     code, _, err = typed("train.py")

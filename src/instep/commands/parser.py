@@ -225,6 +225,18 @@ def _nearest(message: str) -> str:
     return f" Did you mean {near[0]}?" if near else ""
 
 
+def taken_for_its_own(arguments: Sequence[str]) -> list[str]:
+    """Return those of a program's arguments that `instep watch` would know before the program.
+
+    >>> taken_for_its_own(["--epochs", "3", "--report=page.html"])
+    ['--report']
+    """
+    commands = next(a for a in build()._actions if isinstance(a.choices, dict))  # noqa: SLF001
+    known = _known(commands.choices["watch"])  # type: ignore[index]
+    words = dict.fromkeys(word.partition("=")[0] for word in arguments)
+    return [word for word in words if word in known]
+
+
 def _known(parser: argparse.ArgumentParser, command: str = "") -> dict[str, str]:
     """Return all options, with the first command that has them."""
     found: dict[str, str] = {}

@@ -11,6 +11,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from instep.check.options import Settings, configure
+from instep.commands.parser import taken_for_its_own
 from instep.commands.printable import printable
 from instep.commands.watched import Outputs
 from instep.errors import WatchError
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from instep.rules import Finding
     from instep.watching.job import Job
 
-FAILED, INTERRUPTED = 1, -signal.SIGINT
+FAILED, CANNOT_RUN, INTERRUPTED = 1, 2, -signal.SIGINT
 _FATAL = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
@@ -83,7 +84,20 @@ class Watch:
             code, ending, self.outputs.error = _ended(ready, self._crashed)
             forget()
             self.finish(ending)
+            if code == CANNOT_RUN:
+                with self._safely():
+                    self._misplaced()
         return code
+
+    def _misplaced(self) -> None:
+        """Say where options of ours belong, if the program was given one and has refused to run."""
+        words = taken_for_its_own(self._options.arguments)
+        if words and self.outputs.ranks.is_first:
+            name = self._options.script or f"-m {self._options.module}"
+            say(
+                f"instep: {words[0]} was given to the program. Options of instep come before it: "
+                f"instep watch {words[0]} ... {visible(name)}\n"
+            )
 
     def _begin(self) -> None:
         """Begin to watch: torch is there, and nothing has been done with it."""

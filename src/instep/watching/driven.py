@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 _ENGINE = __file__[: -len("watching/driven.py")] + "engine/"
 _CLOSE = "instep.engine.close"
-_MOST_FRAMES = 8
-"""Between a step and a hook on it: torch's own, and those of who wraps the step."""
+_MOST_FRAMES = 10
+"""Between a step and a hook on it: torch's own, those of who wraps the step, and ours."""
 
 
 def is_driven() -> bool:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from torch._C._dynamo import eval_frame
 from torch.compiler import is_compiling
 
+from instep.watching.onlookers import dispatching, is_traced
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -15,9 +17,9 @@ _MISSING = object()
 compiler: Callable[[], object] = getattr(eval_frame, "get_eval_frame_callback", lambda: None)
 """What compiles the code that is called next, if anything does.
 
-A seam is blind where this is something or `is_compiling()`: whatever the watcher did there would be
-compiled as well, or would break the user's graph. Each seam asks for both in its own words, because
-a call of a function that asks takes longer than the answer.
+A seam is blind where this is something, or `is_compiling()` or `is_traced()`: whatever the watcher
+did there would be compiled as well, or would break the user's graph. Each seam asks in its own
+words, because a call of a function that asks takes longer than the answer.
 """
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
@@ -53,6 +55,8 @@ class Patches:
         def make(original: Callable[..., Any]) -> Callable[..., Any]:
             def replaced(*args: Any, **kwargs: Any) -> Any:
                 if not self.is_on or is_compiling() or compiler() is not None:
+                    return original(*args, **kwargs)
+                if dispatching() and is_traced():
                     return original(*args, **kwargs)
                 return around(original, *args, **kwargs)
 

@@ -6,12 +6,14 @@ import traceback
 from typing import TYPE_CHECKING
 
 from instep.reports.escape import visible
+from instep.watching.onlookers import dispatching, leave, overriding
 from instep.watching.patches import Patches
 from instep.watching.voice import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from instep.watching.onlookers import Left
     from instep.watching.recorder import Recorder
 
 _MOST_FAULTS = 3
@@ -23,7 +25,7 @@ class Seam:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.patches = Patches()
-        self._net = _Net(self)
+        self.net = _Net(self)
         self.scaler: str | None = None
         """The scaler whose `step` is running."""
         self.stepped = False
@@ -38,7 +40,7 @@ class Seam:
 
     def safely(self) -> _Net:
         """Catch whatever goes wrong in the watcher: it is told, and the job goes on."""
-        return self._net
+        return _Apart(self) if dispatching() or overriding() else self.net
 
     def fault(self, error: BaseException) -> None:
         """Take note of a mistake of ours; after a few of them the watcher lets go."""
@@ -69,3 +71,22 @@ class _Net:
             return False  # nothing, or somebody who wants the job to end
         self._seam.fault(error)
         return True
+
+
+class _Apart(_Net):
+    """The same, out of the modes that are on."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, seam: Seam) -> None:
+        super().__init__(seam)
+        self._left: Left | None = None
+
+    def __enter__(self) -> None:
+        with self._seam.net:
+            self._left = leave()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if self._left is not None:
+            self._left.back()
+        return super().__exit__(kind, error, trace)

@@ -9,6 +9,7 @@ from torch.compiler import is_compiling
 
 from instep.watching.byhand import ByHand
 from instep.watching.losses import root_of
+from instep.watching.onlookers import dispatching, is_traced, overriding
 from instep.watching.patches import compiler
 
 if TYPE_CHECKING:
@@ -26,11 +27,14 @@ def _around(seam: Seam, original: Callable[..., Any]) -> Callable[..., Any]:
     recorder, patches = seam.recorder, seam.patches
     backwards, updates = recorder.backwards, recorder.series.updates
     by_hand = ByHand(recorder.book, recorder.sampler.gauges)
+    among = _among(seam, original, by_hand)
 
     def backward(*args: Any, **kwargs: Any) -> Any:
         # A reentrant checkpoint goes backward inside of a backward.
         if not patches.is_on or is_compiling() or compiler() is not None or recorder.is_going_back:
             return original(*args, **kwargs)
+        if dispatching() or overriding():
+            return among(*args, **kwargs)
         root = before = None
         try:  # as `seam.safely` does it, in less time: this is done at every backward
             root = root_of(args[0] if args else kwargs.get("tensors"))
@@ -55,6 +59,39 @@ def _around(seam: Seam, original: Callable[..., Any]) -> Callable[..., Any]:
                 by_hand.after_backward(recorder.place())
         except Exception as error:  # noqa: BLE001
             seam.fault(error)
+        return done
+
+    return backward
+
+
+def _among(seam: Seam, original: Callable[..., Any], by_hand: ByHand) -> Callable[..., Any]:
+    """Return what does the same where modes are on, which are not to see it."""
+    recorder = seam.recorder
+    backwards, updates = recorder.backwards, recorder.series.updates
+
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        if is_traced():
+            return original(*args, **kwargs)
+        root = before = None
+        with seam.safely():
+            root = root_of(args[0] if args else kwargs.get("tensors"))
+            given = args[1] if len(args) > 1 else kwargs.get("grad_tensors")
+            before = backwards.before(root if given is None else None)
+            if not updates:
+                by_hand.before_backward(root)
+            recorder.sampler.lowprecision.close()  # its hook would be called among them
+        recorder.is_going_back = True
+        try:
+            done = original(*args, **kwargs)
+        except Exception:
+            recorder.sampler.ranks.fell()
+            raise
+        finally:
+            recorder.is_going_back = False
+        with seam.safely():
+            backwards.after(root, before)
+            if not updates:
+                by_hand.after_backward(recorder.place())
         return done
 
     return backward

@@ -9,6 +9,7 @@ from torch.jit import _recursive
 from torch.nn import Module, Parameter
 
 from instep.watching.book import path_in
+from instep.watching.onlookers import dispatching, is_traced, overriding
 from instep.watching.patches import compiler, uncompiled
 
 if TYPE_CHECKING:
@@ -120,6 +121,11 @@ def hook_forward(seam: Seam, model: Module) -> None:
     @uncompiled
     def before(module: Module, args: Any, kwargs: Any) -> None:
         if is_compiling() or compiler() is not None or not patches.is_on:
+            return
+        if dispatching() or overriding():
+            if not is_traced():
+                with seam.safely():
+                    models.forward(module, args, kwargs)
             return
         try:
             models.forward(module, args, kwargs)

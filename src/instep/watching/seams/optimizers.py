@@ -13,6 +13,7 @@ from torch.optim.optimizer import (
 )
 
 from instep.watching.driven import is_driven
+from instep.watching.onlookers import dispatching, is_traced, overriding
 from instep.watching.patches import compiler, uncompiled
 
 if TYPE_CHECKING:
@@ -50,7 +51,20 @@ class _Steps:
         self._recorder = seam.recorder
         self.running: list[_Running] = []
 
-    def begin(self, optimizer: Optimizer, name: str, frame: FrameType, closure: object) -> None:
+    def before(self, optimizer: Optimizer, args: Any, kwargs: Any, frame: FrameType) -> None:
+        """Look at everything as it is before a step, and take note that it begins."""
+        recorder = self._recorder
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        recorder.noticed()
+        name = recorder.optimizer(optimizer)
+        if is_driven():
+            # Its backwards go past us: what it does in a window is its own business.
+            recorder.book.grown.clear()
+            recorder.opaque((name,), "instep.Stepper")
+        self._begin(optimizer, name, frame, closure)
+        recorder.sampler.before_step(optimizer, name, recorder.since.get(name))
+
+    def _begin(self, optimizer: Optimizer, name: str, frame: FrameType, closure: object) -> None:
         """Take note that a step has begun."""
         running = self.running
         if running:  # some may have been left by an exception
@@ -124,9 +138,25 @@ def _clearing(seam: Seam, steps: _Steps, original: Callable[..., Any]) -> Callab
     recorder, patches, running = seam.recorder, seam.patches, steps.running
     clearing, holds = recorder.clearing, recorder.book.scope.holds
 
+    def among(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        """Do the same where modes are on, which are not to see it."""
+        if is_traced():
+            return original(self, *args, **kwargs)
+        with seam.safely():
+            if running:
+                steps.clears(self)
+            recorder.noticed()
+        done = original(self, *args, **kwargs)
+        with seam.safely():
+            set_to_none = args[0] if args else kwargs.get("set_to_none", True)
+            clearing.by_optimizer(self, set_to_none=bool(set_to_none))
+        return done
+
     def zero(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
         if not patches.is_on or is_compiling() or compiler() is not None or not holds(self):
             return original(self, *args, **kwargs)
+        if dispatching() or overriding():
+            return among(self, *args, **kwargs)
         try:  # as `seam.safely` does it, in less time: this is done at every update
             if running:
                 steps.clears(self)
@@ -145,25 +175,18 @@ def _clearing(seam: Seam, steps: _Steps, original: Callable[..., Any]) -> Callab
 
 
 def _hook_steps(seam: Seam, steps: _Steps) -> None:
-    recorder, patches = seam.recorder, seam.patches
-    sampler, since = recorder.sampler, recorder.since
-    holds = recorder.book.scope.holds
+    patches, holds = seam.patches, seam.recorder.book.scope.holds
 
     @uncompiled
     def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if not patches.is_on or is_compiling() or compiler() is not None or not holds(optimizer):
             return
+        frame = sys._getframe(1)  # noqa: SLF001  # torch's own, around the step
+        if dispatching() or overriding():
+            _among(seam, steps.before, optimizer, args, kwargs, frame)
+            return
         try:
-            closure = args[1] if len(args) > 1 else kwargs.get("closure")
-            recorder.noticed()
-            name = recorder.optimizer(optimizer)
-            if is_driven():
-                # Its backwards go past us: what it does in a window is its own business.
-                recorder.book.grown.clear()
-                recorder.opaque((name,), "instep.Stepper")
-            frame = sys._getframe(1)  # noqa: SLF001  # torch's own, around the step
-            steps.begin(optimizer, name, frame, closure)
-            sampler.before_step(optimizer, name, since.get(name))
+            steps.before(optimizer, args, kwargs, frame)
         except Exception as error:  # noqa: BLE001
             seam.fault(error)
 
@@ -171,6 +194,9 @@ def _hook_steps(seam: Seam, steps: _Steps) -> None:
     def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         del args, kwargs
         if not patches.is_on or is_compiling() or compiler() is not None or not holds(optimizer):
+            return
+        if dispatching() or overriding():
+            _among(seam, steps.end, sys._getframe(1))  # noqa: SLF001
             return
         try:
             steps.end(sys._getframe(1))  # noqa: SLF001
@@ -182,6 +208,13 @@ def _hook_steps(seam: Seam, steps: _Steps) -> None:
         register_optimizer_step_post_hook(after),
     ):
         patches.later(handle.remove)
+
+
+def _among(seam: Seam, then: Callable[..., None], *args: Any) -> None:
+    """Do something where modes are on, which are not to see it."""
+    if not is_traced():
+        with seam.safely():
+            then(*args)
 
 
 def _filled(optimizer: Optimizer) -> Any:
