@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from instep.engine.feed import ResumeBy
     from instep.engine.loop import Loop
+    from instep.engine.position import ResumeBy
 
 
 def batches(

@@ -16,54 +16,29 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from instep.engine import rng
 from instep.engine.dealt import Listener, Pass, dealer_of
 from instep.engine.ends import Expected
-from instep.errors import SetupError, StateError, said_of
+from instep.engine.position import (
+    Mark,
+    Position,
+    other_loader,
+    others_of,
+    random_of,
+    require_same_way,
+)
+from instep.errors import SetupError, said_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from instep.engine.position import ResumeBy
+
 END = object()
-
-ResumeBy = Literal["count", "loader"]
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """How to come back: skip what was done, draw again what was drawn and not done, set random."""
-
-    skip: int
-    redraw: list[rng.RandomState]
-    """For each batch drawn and not done: the random state before it was drawn."""
-    random: rng.RandomState
-    """What to put back then; without torch's part where drawing again leads there by itself."""
-    epoch_random: rng.RandomState
-    generators: dict[str, torch.Tensor]
-    """The states, at the epoch's start, of the generators that the loader was given."""
-    is_reused: bool
-    """Whether the epoch began with workers that had served an epoch before."""
-    loader: Any = None
-    """The state of the loader itself, before the first batch that was not done; if it was asked."""
-    begins_at: int = 0
-    """How much of the epoch was done before its loop began, where other ranks had begun it."""
-    turns: dict[str, int] | None = None
-    """How the ranks take turns, if the loader was made by `instep.distributed.shard`."""
-    left: dict[str, torch.Tensor] | None = None
-    """The states of the generators as they are now: something else may draw from them, too."""
-
-
-class _Mark(NamedTuple):
-    """Before a draw: torch's random states, the loader's own, and those of Python and numpy."""
-
-    random: Any
-    loader: Any
-    others: Any = None
 
 
 class Feed:
@@ -87,7 +62,7 @@ class Feed:
         self.listener = listener or Listener(0)
         self._owner = _stateful(loader) if by == "loader" else None
         if position is not None:
-            _require_same_way(position, by)
+            require_same_way(position, by)
         self._sources = rng.generators_of(loader)
         self._dealer, self._is_told = _dealer_of(loader), False
         self._epoch_random = self._prepared(position, generators or {})
@@ -110,7 +85,7 @@ class Feed:
         if self._begins_at:
             if self._dealer is None:
                 why = "it was made by instep.distributed.shard, this one was not."
-                raise _other_loader(why, is_plain=True)
+                raise other_loader(why, is_plain=True)
             self._dealer.begins_at = self._begins_at
         self._expected = Expected(loader) if self._owner is None else None
         self._batches = self._begun(loader)
@@ -178,7 +153,7 @@ class Feed:
         missing = sorted(states.keys() - self._sources.keys())
         if missing:
             why = f"it has no generator at {', '.join(missing)}, as it had then."
-            raise _other_loader(why, is_plain=was_dealt and self._dealer is None)
+            raise other_loader(why, is_plain=was_dealt and self._dealer is None)
         for name, state in states.items():
             self._sources[name].set_state(state)
 
@@ -222,7 +197,7 @@ class Feed:
     def _return_to(self, position: Position) -> None:
         for _ in range(position.skip if self._owner is None else 0):
             if self._pulled() is END:
-                raise _other_loader(f"it ended before batch {position.skip}, where that run was.")
+                raise other_loader(f"it ended before batch {position.skip}, where that run was.")
         self._done = position.skip
         for state in position.redraw:
             rng.restore(state)
@@ -232,13 +207,13 @@ class Feed:
                 source.set_state((position.left or {})[name])
         rng.restore(position.random)
 
-    def _mark(self) -> _Mark:
-        return _Mark(rng.snapshot()(), None if self._owner is None else self._owner.state_dict())
+    def _mark(self) -> Mark:
+        return Mark(rng.snapshot()(), None if self._owner is None else self._owner.state_dict())
 
     def _draw(self, *, is_first: bool = False) -> bool:
         before = self._snapshot()
         if is_first and self._keeps_others:
-            before = before if isinstance(before, _Mark) else _Mark(before, None)
+            before = before if isinstance(before, Mark) else Mark(before, None)
             before = before._replace(others=rng.others())
         batch = self._next(before)
         if batch is END:
@@ -265,7 +240,7 @@ class Feed:
             self.failure = said_of(error)
             if isinstance(error, Exception):
                 # Nothing was drawn: a resumed run tries again, with the same random numbers.
-                rng.restore(_random_of(before))
+                rng.restore(random_of(before))
                 if self._expected is not None:
                     # Who goes on after it goes on without this batch.
                     self._expected.forget()
@@ -327,13 +302,13 @@ class Feed:
             # What torch has drawn since the batch was handed out belongs to work that comes again.
             now = {key: value for key, value in now.items() if key not in ("cpu", "cuda")}
             if self._hand_out is not None:
-                now.update(_random_of(self._hand_out))
+                now.update(random_of(self._hand_out))
         state = None
         if self._owner is not None:
             state = marks[0].loader if marks else self._owner.state_dict()
         return Position(
             self._done,
-            [_random_of(mark) | _others_of(mark) for mark in marks],
+            [random_of(mark) | others_of(mark) for mark in marks],
             now,
             self._epoch_random,
             self._generators | self.listener.inside.states_at_start(),
@@ -369,15 +344,6 @@ def _units_per_batch(loader: Any, dealer: Any) -> int:
     return int(loader.batch_size or 1) if deals_samples else 1
 
 
-def _random_of(mark: Any) -> rng.RandomState:
-    return rng.widened(mark.random if isinstance(mark, _Mark) else mark)
-
-
-def _others_of(mark: Any) -> rng.RandomState:
-    has_others = isinstance(mark, _Mark) and mark.others is not None
-    return rng.widened_others(mark.others) if has_others else {}
-
-
 def _stateful(loader: Any) -> Any:
     if not all(callable(getattr(loader, name, None)) for name in ("state_dict", "load_state_dict")):
         raise SetupError(
@@ -390,29 +356,7 @@ def _stateful(loader: Any) -> Any:
     return loader
 
 
-def _require_same_way(position: Position, by: ResumeBy) -> None:
-    if (position.loader is not None) != (by == "loader"):
-        saved = "count" if position.loader is None else "loader"
-        raise StateError(
-            f'the state was saved with resume="{saved}", this loop has resume="{by}".',
-            why="one counts batches and the other has the loader's own state.",
-            fix=f'resume with resume="{saved}".',
-            more="resume",
-        )
-
-
 def has_live_workers(loader: object) -> bool:
     """Whether iterating this loader will reuse worker processes that are running already."""
     is_persistent = bool(getattr(loader, "persistent_workers", False))
     return is_persistent and getattr(loader, "_iterator", None) is not None
-
-
-def _other_loader(why: str, *, is_plain: bool = False) -> StateError:
-    """Return the error; `is_plain`: the loader was dealt out to ranks then, and is not now."""
-    shard = ": instep.distributed.shard(loader), as then, on one rank as well" if is_plain else ""
-    return StateError(
-        "this is not the loader the state was saved with.",
-        why=f"a resumed loop draws the same batches again and skips what was done; {why}",
-        fix=f"resume with the same loader{shard}, or call stepper.discard() to start a new epoch.",
-        more="resume",
-    )

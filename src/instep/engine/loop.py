@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor
 
     from instep.engine.core import Core
-    from instep.engine.feed import ResumeBy
+    from instep.engine.position import ResumeBy
     from instep.engine.state import Resume
     from instep.engine.window import Window
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from instep.engine import gradients as grads
 from instep.engine import rng
 from instep.engine.dealt import Known
-from instep.engine.feed import Position
+from instep.engine.position import Position
 from instep.engine.seeding import Anew, Seeding
 from instep.engine.tally import Tally, read
 from instep.errors import StateError, WindowError

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
     from instep.checkpoint.background import Writing
     from instep.engine.autosave import Autosave
-    from instep.engine.feed import ResumeBy
     from instep.engine.forms import Encode
     from instep.engine.function import Split
+    from instep.engine.position import ResumeBy
     from instep.engine.saving import Loaded, PathLike
     from instep.engine.update import Update
     from instep.trace import Trace

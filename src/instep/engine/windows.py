@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from instep.engine.feed import Feed, ResumeBy
+    from instep.engine.feed import Feed
     from instep.engine.loop import Loop, Run
+    from instep.engine.position import ResumeBy
     from instep.engine.window import Counts
 
 OnExit = Literal["discard", "flush"]
