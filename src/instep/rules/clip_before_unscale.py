@@ -10,7 +10,8 @@ clip, once per update. `scaler.step` notices and does not divide again.
 
 **When it is fine.** If the scaler is switched off (`enabled=False`) nothing is scaled. A wrapper
 that unscales by itself, such as `accelerator.clip_grad_norm_`, does this already. A limit that is
-multiplied by `scaler.get_scale()` is as large as the gradients are; it is not reported.
+multiplied by `scaler.get_scale()` is as large as the gradients are; it is not reported. Nor does
+`instep watch` report `clip_grads_with_norm_`: the norm that it is given may be without the scale.
 """
 
 from __future__ import annotations

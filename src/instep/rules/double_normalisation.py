@@ -10,7 +10,8 @@ them manages the window, give it the plain mean loss, as you do with `window.bac
 instep's Stepper. In a loop of your own, divide the loss and leave the gradients alone.
 
 **When it is fine.** If one of the factors is a weight that happens to have the same value. A job
-that runs shows numbers and not what they are for, so `instep watch` makes a note of it.
+that runs shows numbers and not what they are for, so `instep watch` makes a note of it. By what
+number gradients were divided in place it does not see: that case only source shows.
 """
 
 from __future__ import annotations

@@ -11,7 +11,9 @@ window may be followed by it.
 **Fix.** Unscale once per update, after the last backward of the window and before the first clip
 or look at the gradients; delete the other call or move it behind the gate.
 
-**When it is fine.** Two optimizers of one scaler are unscaled once each; that is not reported.
+**When it is fine.** Two optimizers of one scaler are unscaled once each; that is not reported. A
+scaler that has switched itself off does no harm in the run at hand, so `instep watch` says nothing
+about it: there, only source shows the mistake.
 """
 
 from __future__ import annotations

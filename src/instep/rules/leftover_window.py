@@ -23,7 +23,9 @@ A counter that runs on over epochs, so that a window may span two of them, is ri
 
 **When it is fine.** If the loader's length is a multiple of the window, for example because the
 data set was cut to fit, nothing is left over. Nor is anything while the window is one batch: where
-its size is an option that is 1 unless somebody gives it, this is a note.
+its size is an option that is 1 unless somebody gives it, this is a note. A running job shows the
+end of an epoch by its `DataLoader`: of a loop over a list or a range `instep watch` does not know
+where it ends, so there only source shows the mistake.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ large, and every update is skipped.
 update serves all optimizers of a scaler.
 
 **When it is fine.** If the scaler is updated by something that `instep check` could not follow;
-then nothing is reported.
+then nothing is reported. A scaler that has switched itself off does no harm in the run at hand, so
+`instep watch` says nothing about it: there, only source shows the mistake.
 """
 
 from __future__ import annotations

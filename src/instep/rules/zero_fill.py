@@ -10,7 +10,8 @@ the gradients take up memory during the forward, when the activations need it mo
 **When it is fine.** If something reads `.grad` between the clear and the backward, or if the
 addresses of the gradients must not change (CUDA graphs, flat buffers). Parameters that get no
 gradient in a window are then updated with zeros by weight decay and momentum, which is sometimes
-wanted.
+wanted. Of gradients that are filled by hand, `instep watch` sees that it was done and not where, so
+it does not report them.
 """
 
 from __future__ import annotations
