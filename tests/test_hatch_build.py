@@ -87,6 +87,16 @@ def test_what_is_compiled_can_be(name, tree):
                 assert issubclass(kind, BaseException), f"{name}:{node.lineno}"
 
 
+@pytest.mark.parametrize(("name", "tree"), executor().items())
+def test_what_may_be_of_three_kinds_gets_its_none_in_init(name, tree):
+    """mypyc leaves such an attribute undefined where a class gives it None."""
+    for cls in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        for given in (node for node in cls.body if isinstance(node, ast.AnnAssign)):
+            is_none = isinstance(given.value, ast.Constant) and given.value.value is None
+            kinds = ast.unparse(given.annotation).count("|") + 1
+            assert not (is_none and kinds > 2), f"{name}:{given.lineno}"
+
+
 BY_THE_TREE = {"_atom", "_is_over_items", "item", "test"}
 """They call themselves for a node inside a node, or for one value more."""
 

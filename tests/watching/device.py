@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -17,6 +17,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import instep
+from instep.watching import onlookers, patches, seam
+from instep.watching.seams import backward, modules, optimizers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,8 +106,20 @@ class Event:
 def noted(*, answer: float = True) -> Iterator[Waits]:
     """Have tensors be made on the device, and note who waits for it."""
     waits = Waits(answer=answer)
-    with mock.patch.object(torch, "Event", Event), torch.device("meta"), waits:
+    with _part_of_torch(), mock.patch.object(torch, "Event", Event), torch.device("meta"), waits:
         yield waits
+
+
+@contextmanager
+def _part_of_torch() -> Iterator[None]:
+    """Have the watcher see no mode: the device is none of the user's own, which it steps out of."""
+    counts = (onlookers.dispatching, onlookers.overriding)
+    with ExitStack() as stack:
+        for module in (onlookers, patches, seam, backward, modules, optimizers):
+            for name, value in list(vars(module).items()):
+                if value in counts:
+                    stack.enter_context(mock.patch.object(module, name, lambda: 0))
+        yield
 
 
 def _is_there(value: Any) -> bool:

@@ -96,6 +96,14 @@ SCENES = {
         policy=Net,
         play=lambda: lambda _, policy: ([*policy(torch.randn(3, WIDTH)).mean(1)], torch.ones(3)),
     ),
+    "not_ins205_sums_in_a_stepper": scenes(
+        args=lambda: SimpleNamespace(accum=3, micro_batch_size=4, num_patches=1), loader=regression
+    ),
+    "not_ins205_weights_in_a_stepper": scenes(
+        args=lambda: SimpleNamespace(lr=0.1, epochs=2),
+        heads=lambda: lambda out: (out, out.abs(), -out),
+        loader=regression,
+    ),
     "not_ins502_one_method_at_a_time": scenes('Training(net, "twins").run(loader)'),
     "not_ins104_written_into_a_part": scenes(
         "improve([(torch.randn(3, 6), torch.randn(3, 4)) for _ in range(4)])"

@@ -30,7 +30,8 @@ from instep.watching.losses import Losses
 from instep.watching.models import Models
 from instep.watching.series import MOST_OPENED
 from instep.watching.uncleared import Uncleared
-from instep.watching.witness import GRADIENTS_MOVED, Witnesses
+from instep.watching.unseen import GRADIENTS_MOVED
+from instep.watching.witness import Witnesses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from instep.trace import WEIGHTS_MOVED, Opaque
-from instep.watching.witness import GRADIENTS_MOVED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from instep.watching.job import Job
 
+GRADIENTS_MOVED = "gradients changed without a count between a step and the next backward"
+"""What is opaque then. Here, because who sums up a job does not import torch."""
 _MOVED = (
     "Weights changed between a backward and its step, or without a step that was seen, as they do "
     "where a step is compiled or does more than to step; those windows are not judged."

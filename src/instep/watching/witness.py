@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 _LOOKS = 3
 """On a device: times that zeros are looked for at the beginning, and that are believed later on."""
 _SLICE = 64
-GRADIENTS_MOVED = "gradients changed without a count between a step and the next backward"
 
 
 class Gradient(NamedTuple):

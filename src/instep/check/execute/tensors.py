@@ -40,7 +40,6 @@ class Tensor(Thing):
     scaled: Scaler | None = None
     divisors: tuple[tuple[Value, bool], ...] = ()  # by what, and whether a sum was: a mean, perhaps
     window = False  # it is given to a window of instep's, which divides and scales
-    again: str | int | None = None  # the number of micro-batches that it was divided by before
     chain: frozenset[int] = frozenset()  # the tensors it is, but for a factor
     sums: frozenset[int] = frozenset()  # the tensors that it is a sum of
 
@@ -50,7 +49,9 @@ class Tensor(Thing):
         self.ident = ident
         self.nets = nets
         self.made_at = node
+        # Not above: compiled, what may be of three kinds has no value there.
         self.ragged: bool | str | None = None  # "declared": items may be ignored
+        self.again: str | int | None = None  # the micro-batches that it was divided by before
 
 
 def made_of(values: Iterable[Value]) -> tuple[list[Tensor], dict[Net, None], list[Unknown]]:

@@ -13,4 +13,4 @@ for window in stepper.windows(loader, size=args.accum):
         loss = 0.0
         for patch, part in zip(image.split(256, -1), target.split(256, -1), strict=True):
             loss = loss + F.mse_loss(model(patch), part)
-        window.backward(loss / args.num_patches)
+        window.backward(loss / args.num_patches, items=len(image))
