@@ -84,7 +84,13 @@ class Cycle:
         self.me = self
 
 
-def test_what_a_file_leaves_behind_is_gone_when_the_next_one_begins():
+@pytest.mark.parametrize(
+    ("objects", "found"),
+    [(1, [[], [False], [False, False]]), (10**9, [[], [True], [True, True]])],
+    ids=["much", "little"],
+)
+def test_what_files_leave_behind_is_gone_when_it_is_much(monkeypatch, objects, found):
+    monkeypatch.setattr(workers, "_WORTH_DROPPING", objects)
     left = []
 
     def work(task):
@@ -94,13 +100,11 @@ def test_what_a_file_leaves_behind_is_gone_when_the_next_one_begins():
 
     gc.disable()
     try:
-        found = [
-            alive
-            for _, alive in spread([Task(name, 1, False) for name in "abc"], lambda: work, jobs=1)
-        ]
+        tasks = [Task(name, 1, False) for name in "abc"]
+        assert [alive for _, alive in spread(tasks, lambda: work, jobs=1)] == found
     finally:
         gc.enable()
-    assert found == [[], [False], [False, False]]
+        gc.collect()
 
 
 def test_where_nobody_collects_garbage_it_is_collected_only_inside():

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 _WORTH_A_POOL = 100_000  # bytes of source; fewer are judged before the processes have started
 # Syntax trees are very many objects and no garbage: looking for some after every few hundred of
 # them, as Python does, takes a third of the time of a large run, and so it does after every few
-# hundred thousand. A file leaves its garbage when it is done; it is looked for then, among what the
-# file has made and nothing else. In the middle of a file only one that makes millions is stopped.
+# hundred thousand. Files leave their garbage when they are done; it is looked for then, among what
+# they have made and nothing else, and not before it takes some 20 MB. In the middle of a file only
+# one that makes millions is stopped.
 _COLLECTIONS = (2_000_000, 20, 100)
-_OF_A_FILE = 0
+_OF_FILES = 0
+_WORTH_DROPPING = 200_000  # objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,8 @@ def _work(task: Task) -> Outcome:
 
 
 def _alone(work: Work, task: Task) -> Outcome:
-    """Check a file, and drop what it has left behind."""
+    """Check a file, and drop what it and others have left behind, if that is much."""
     outcome = work(task)
-    gc.collect(_OF_A_FILE)
+    if gc.get_count()[_OF_FILES] > _WORTH_DROPPING:
+        gc.collect(_OF_FILES)
     return outcome

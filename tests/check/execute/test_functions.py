@@ -101,3 +101,38 @@ def test_a_cold_function_is_executed_once_per_call():
 
 def test_raising_gives_nothing_known():
     assert isinstance(value("def f():\n    raise ValueError\nv = f()"), Unknown)
+
+
+MADE = "net = torch.nn.Linear(2, 2); opt = torch.optim.SGD(net.parameters())"
+TRAINED = """
+def {name}(option, *given):
+    {made}
+    for x, y in loader:
+        F.mse_loss(net(x), y).backward()
+        opt.step()
+        opt.zero_grad()
+    {end}
+"""
+
+
+def calls_of(name="test_training", *, made=MADE, given="", end="pass"):
+    """Return how often a function was gone through that is called three times."""
+    source = SETUP + TRAINED.format(name=name, made=made, end=end) + given
+    one = f"\n{name}(1{', net, opt' * bool(given)})"
+    return len(events(source + 3 * one, "backward")) / len(events(source + one, "backward"))
+
+
+def test_a_test_that_begins_anew_is_gone_through_once():
+    assert calls_of() == 1
+
+
+def test_what_is_no_test_is_gone_through_as_often_as_it_is_called():
+    assert calls_of("train") == 3
+
+
+def test_a_test_that_steps_what_was_there_before_is_gone_through_each_time():
+    assert calls_of(made="net, opt = given", given=MADE) == 3
+
+
+def test_a_test_that_returns_something_is_gone_through_each_time():
+    assert calls_of(end="return net") == 3

@@ -61,6 +61,8 @@ _TRAINABLE = pattern(
     r"|MultiheadAttention|resnet\w*|from_pretrained)\("
 )
 
+_GRAD = "requires_grad"
+"""The next two are about it: a word is looked for faster than a pattern."""
 _FREEZES = pattern(r"requires_grad\s*=(?!=|\s*True)|requires_grad_\((?!True)")
 """What a class says that keeps some of its own parameters, or all of them, as they are."""
 _FROZEN_ODDLY = pattern(
@@ -78,7 +80,8 @@ def of_class(cls: Class) -> tuple[bool | None, bool | None]:
         text = cls.scope.module.text(cls.code)
         spoken = _TRAINABLE.search(text, text.find(":"))  # not by its name
         made = spoken is not None and _makes_trainable(cls.code)
-        trainable = True if made and not _FREEZES.search(text) else None
+        freezes = made and _GRAD in text and _FREEZES.search(text) is not None
+        trainable = True if made and not freezes else None
         known[cls.code] = (True if _has_batchnorm(cls, text) else None, trainable)
     return known[cls.code]
 
@@ -99,6 +102,8 @@ def may_train(net: Net) -> bool | None:
 
 def _has_frozen(_tree: ast.Module, module: Module) -> bool:
     text = module.unit.text
+    if _GRAD not in text:
+        return False
     if _FROZEN_ODDLY.search(text):
         return True
     return _FREEZES.search(text) is not None and _PARTS.search(text) is not None
@@ -302,7 +307,7 @@ def _has_batchnorm(cls: Class, own: str) -> bool:
     module = cls.scope.module
     if _BATCHNORM.search(own):
         return True
-    return _BATCHNORM.search(module.unit.text) is not None and any(
+    return module.read(_speaks_of_batchnorm, module.tree) and any(
         isinstance(node, ast.FunctionDef | ast.ClassDef)
         and node is not cls.code
         and f"{node.name}(" in own
@@ -310,3 +315,7 @@ def _has_batchnorm(cls: Class, own: str) -> bool:
         and re.search(rf"\b{node.name}\(", own)
         for node in module.tree.body
     )
+
+
+def _speaks_of_batchnorm(_tree: ast.Module, module: Module) -> bool:
+    return _BATCHNORM.search(module.unit.text) is not None

@@ -70,13 +70,14 @@ def for_(m: Machine, node: ast.For, scope: Scope) -> int | None:
 
 def _is_unfolded(node: ast.expr, module: Module) -> bool:
     """Say whether what is gone through was made by `unfold`, which cuts images into patches."""
-    if "unfold(" not in module.unit.text:
-        return False
-    return not module.read(_names, node).isdisjoint(module.read(_unfolded, module.tree))
+    unfolded = module.read(_unfolded, module.tree)
+    return bool(unfolded) and not module.read(_names, node).isdisjoint(unfolded)
 
 
-def _unfolded(tree: ast.Module, _module: Module) -> set[str]:
+def _unfolded(tree: ast.Module, module: Module) -> set[str]:
     """Return the names that are given what `unfold` makes."""
+    if "unfold(" not in module.unit.text:
+        return set()
     return {
         target.id
         for part in walk(tree)

@@ -79,6 +79,7 @@ class Machine:
         self.assumed: Thing | None = None  # an object that nobody was seen to make
         self.handed: list[Note] = []  # functions that were given to somebody who may call them
         self.covered: set[ast.AST] = set()  # functions that were executed to their end
+        self.tested: set[ast.AST] = set()  # tests that need not be gone through once more
         self.backed: set[int] = set()  # tensors that were backpropagated
         self.summed: set[int] = set()  # tensors that were a part of one that was
         self.managed: str | None = None  # who counts micro-batches instead of the loop

@@ -51,6 +51,7 @@ class Module:
         self._read: dict[object, dict[ast.AST, Any]] = {}
         self._lines: list[str] | None = None
         self._is_old: bool | None = None
+        self._drops: bool | None = None
         # What was found out about a function, a class or a branch from its text.
         self.guards: dict[ast.AST, bool] = {}
         self.resets: dict[ast.AST, bool] = {}
@@ -79,7 +80,9 @@ class Module:
     @property
     def drops(self) -> bool:
         """Whether dropout may be on in its models: no rate of it is set to 0."""
-        return "drop" not in self.unit.text or not self.scan.undropped
+        if self._drops is None:
+            self._drops = "drop" not in self.unit.text or not self.scan.undropped
+        return self._drops
 
     def text(self, node: ast.stmt) -> str:
         """Return the lines that a statement stands on."""
