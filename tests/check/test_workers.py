@@ -85,12 +85,11 @@ class Cycle:
 
 
 @pytest.mark.parametrize(
-    ("objects", "found"),
+    ("much", "found"),
     [(1, [[], [False], [False, False]]), (10**9, [[], [True], [True, True]])],
-    ids=["much", "little"],
 )
-def test_what_files_leave_behind_is_gone_when_it_is_much(monkeypatch, objects, found):
-    monkeypatch.setattr(workers, "_WORTH_DROPPING", objects)
+def test_what_files_leave_behind_is_gone_when_it_is_much(monkeypatch, much, found):
+    monkeypatch.setattr(workers, "_MUCH", much)
     left = []
 
     def work(task):

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 _WORTH_A_POOL = 100_000  # bytes of source; fewer are judged before the processes have started
 # Syntax trees are very many objects and no garbage: looking for some after every few hundred of
 # them, as Python does, takes a third of the time of a large run, and so it does after every few
-# hundred thousand. Files leave their garbage when they are done; it is looked for then, among what
-# they have made and nothing else, and not before it takes some 20 MB. In the middle of a file only
-# one that makes millions is stopped.
+# hundred thousand. A file leaves its garbage when it is done; it is looked for then, among what the
+# file has made and nothing else, while it is still near the processor. In the middle of a file only
+# one that makes millions is stopped. A small run ends before it has left 20 MB, and looks for none.
 _COLLECTIONS = (2_000_000, 20, 100)
-_OF_FILES = 0
-_WORTH_DROPPING = 200_000  # objects
+_OF_A_FILE = 0
+_MUCH = 200_000  # objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,20 @@ class Task:
     path: str
     size: int
     named: bool
+
+
+class _Sweep:
+    """Drops what files leave behind, one after another, once that has become much."""
+
+    def __init__(self) -> None:
+        self._is_worth_it = False
+
+    def after(self, outcome: Outcome) -> Outcome:
+        """Do so after a file, and return what came of that."""
+        self._is_worth_it = self._is_worth_it or gc.get_count()[_OF_A_FILE] > _MUCH
+        if self._is_worth_it:
+            gc.collect(_OF_A_FILE)
+        return outcome
 
 
 def cores() -> int:
@@ -72,8 +86,9 @@ def spread(
     jobs = min(jobs, len(tasks))
     if jobs < 2 or sum(task.size for task in tasks) < _WORTH_A_POOL:
         work = make()
+        sweep = _Sweep()
         for task in tasks:
-            yield task, _alone(work, task)
+            yield task, sweep.after(work(task))
         return
     yield from _pooled(tasks, make, jobs)
 
@@ -112,7 +127,7 @@ def _context() -> BaseContext:
     return multiprocessing.get_context("fork" if forks else "spawn")
 
 
-_worker: list[Work] = []
+_worker: list[tuple[Work, _Sweep]] = []
 
 
 def _begin(make: Callable[[], Work]) -> None:
@@ -121,16 +136,9 @@ def _begin(make: Callable[[], Work]) -> None:
     # Ctrl-C goes to every process of the terminal; the first one tells the others to stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.set_threshold(*_COLLECTIONS)
-    _worker[:] = [make()]
+    _worker[:] = [(make(), _Sweep())]
 
 
 def _work(task: Task) -> Outcome:
-    return _alone(_worker[0], task)
-
-
-def _alone(work: Work, task: Task) -> Outcome:
-    """Check a file, and drop what it and others have left behind, if that is much."""
-    outcome = work(task)
-    if gc.get_count()[_OF_FILES] > _WORTH_DROPPING:
-        gc.collect(_OF_FILES)
-    return outcome
+    work, sweep = _worker[0]
+    return sweep.after(work(task))
