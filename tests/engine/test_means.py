@@ -104,3 +104,54 @@ def test_what_is_packed_is_left_to_the_backward():
 
     assert said(UNEVEN, checkpointed) == []
     assert calls == [4] * 4
+
+
+def told(targets, make, items, *, reduction="mean", size=2) -> list[str]:
+    """Return what is said of a loop of the user's own, in windows of two micro-batches of four."""
+    model = nn.Linear(5, 3)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    pieces = list(zip(X.split(4), targets.split(4), strict=True)) * 3
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for window in stepper.windows(pieces, size=size):
+            for x, y in window:
+                window.backward(make(model, x, y), items=items(y), reduction=reduction)
+    assert all(w.category is InstepWarning and w.filename == __file__ for w in caught)
+    return [str(w.message) for w in caught]
+
+
+def summed(model, x, y):
+    return F.cross_entropy(model(x), y, reduction="sum")
+
+
+def counted(y):
+    return (y != -100).sum()
+
+
+def test_items_that_are_not_what_a_loss_divides_by_are_noticed_in_a_loop():
+    (text,) = told(UNEVEN, bare, len)
+    assert text.startswith("items is not how many items this loss is a mean of.")
+    assert "divides by 0.5 per item in one piece of a window and by 1 in another" in text
+
+
+def test_a_sum_that_is_declared_as_a_mean_is_noticed_and_the_other_way_round():
+    (text,) = told(FULL, summed, counted)
+    assert "the loss of 4 items is their sum, and was declared as a mean" in text
+    (text,) = told(FULL, lambda m, x, y: F.mse_loss(m(x)[:, 0], y.float()), len, reduction="sum")
+    assert "the loss of 4 items is a mean, and was declared as their sum" in text
+
+
+@pytest.mark.parametrize(
+    ("make", "items", "options"),
+    [
+        (bare, counted, {}),
+        (bare, lambda y: int(counted(y)), {}),
+        (bare, len, {"size": 1}),  # nothing is weighed against anything
+        (summed, counted, {"reduction": "sum"}),
+        (summed, lambda y: 1, {}),  # the mean over micro-batches of their sums
+        (lambda m, x, y: summed(m, x, y) / len(y), len, {}),
+        (lambda m, x, y: 0.5 * bare(m, x, y), len, {}),  # it is not seen what became of it
+    ],
+)
+def test_right_loops_of_the_users_own_hear_nothing(make, items, options):
+    assert told(UNEVEN, make, items, **options) == []

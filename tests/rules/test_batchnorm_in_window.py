@@ -31,6 +31,13 @@ def test_the_optimizer_knows_its_models():
     assert only(CODE, [NORM, HELD, *seen(models=None)])
 
 
+def test_an_evaluation_in_the_middle_of_a_window_is_not_where_its_loss_comes_from():
+    evaluated = Forward("model", training=True, place=at(99))
+    made = backward(models=("model",))
+    update = [zero(), forward(), made, evaluated, evaluated, forward(), made, step()]
+    assert only(CODE, [NORM, *update, *update]).place.line == LINES["forward"]
+
+
 SILENT = {
     "no batchnorm": [Created("model", "model", {"batchnorm": False}), *seen()],
     "unknown": seen(),

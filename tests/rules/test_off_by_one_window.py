@@ -31,7 +31,7 @@ def test_a_gate_that_is_true_at_zero(clears_at_start):
     assert finding.severity is Severity.ERROR
     assert finding.place.line == LINES["step"]
     assert finding.message == (
-        "the first window holds 1 micro-batch and the others hold 4, so "
+        "the first window holds 1 micro-batch and those after it hold 4, so "
         "the first update is made of 1 micro-batch divided by 4."
     )
     assert {"backward", "step", "zero"} <= {event.kind for event in finding.evidence}
@@ -40,7 +40,7 @@ def test_a_gate_that_is_true_at_zero(clears_at_start):
 def test_a_gate_that_skips_zero():
     finding = only(CODE, gated(4, batches=14, steps_at=lambda i, n: i > 0 and i % 4 == 0))
     assert finding.message == (
-        "the first window holds 5 micro-batches and the others hold 4, so "
+        "the first window holds 5 micro-batches and those after it hold 4, so "
         "the first update is made of 5 micro-batches divided by 4."
     )
 
@@ -64,7 +64,7 @@ def test_a_strict_comparison():
 def test_a_count_from_one():
     finding = only(CODE, gated(3, batches=5, steps_at=lambda i, n: (i + 2) % 3 == 0))
     assert finding.message == (
-        "the first window holds 2 micro-batches and the others hold 3, so "
+        "the first window holds 2 micro-batches and those after it hold 3, so "
         "the first update is made of 2 micro-batches divided by 3."
     )
 
@@ -92,7 +92,7 @@ def test_a_number_that_is_not_written_is_a_warning(written, start):
 
 def test_windows_of_two():
     assert only(CODE, gated(2, batches=5, steps_at=lambda i, n: i % 2 == 0)).message == (
-        "the first window holds 1 micro-batch and the others hold 2, so "
+        "the first window holds 1 micro-batch and those after it hold 2, so "
         "the first update is made of 1 micro-batch divided by 2."
     )
 
@@ -149,5 +149,5 @@ def test_silent(events):
 def test_what_is_not_divided_by_the_gate_has_no_number():
     events = gated(4, batches=14, steps_at=lambda i, n: i % 4 == 0, factor=1.0)
     assert only(CODE, events).message == (
-        "the first window holds 1 micro-batch and the others hold 4."
+        "the first window holds 1 micro-batch and those after it hold 4."
     )

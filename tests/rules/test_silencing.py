@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from instep.rules.finding import Finding, Severity
-from instep.rules.silencing import _comments, first_lines, hits, read_comments
+from instep.rules.silencing import _comments, ends_of_statements, hits, read_comments
 from instep.trace import Place
 
 ROOT = Path(__file__).parents[2]
@@ -21,9 +21,11 @@ def test_a_comment_silences_by_code_by_name_or_everything():
         assert not hits(comments, FOUND, {2}), said
 
 
-def test_the_first_line_of_a_statement_counts_for_its_other_lines():
+def test_the_first_and_the_last_line_of_a_statement_count_for_all_of_it():
     text = "call(\n    1,\n)\nfor x in (\n    y\n):\n    pass\n"
-    assert first_lines(ast.parse(text)) == {2: 1, 3: 1, 5: 4, 6: 4}
+    call, head = (1, 3), (4, 6)
+    ends = {1: call, 2: call, 3: call, 4: head, 5: head, 6: head}
+    assert ends_of_statements(ast.parse(text)) == ends
 
 
 def by_tokenize(text):

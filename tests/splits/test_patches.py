@@ -288,6 +288,19 @@ def test_options_that_mean_nothing_are_refused(options, message):
         instep.Patches(**options).plan((torch.randn(1, 3, 40, 40),), [plain()])
 
 
+def test_who_compares_with_the_image_itself_is_told_how():
+    """A residual: the patch that is read is larger than what it answers for."""
+    image = torch.randn(1, 3, 96, 96)
+    model = plain()
+
+    def loss_fn(piece):
+        return functional.l1_loss(model(piece[0])[:, :3] + piece[0], piece[1])
+
+    with pytest.raises(RuntimeError, match="size of tensor") as caught:
+        gradient(model, (image, image), loss_fn, instep.Patches(32))
+    assert "pass it once more, as a target" in "".join(caught.value.__notes__)
+
+
 def test_targets_of_another_size_are_refused():
     batch = (torch.randn(1, 3, 40, 40), torch.randn(1, 3, 39, 40))
     with pytest.raises(SplitError, match="fits no output"):

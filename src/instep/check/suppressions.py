@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from instep.check.config import did_you_mean
 from instep.rules.finding import Edit, Finding, Fix, Severity
 from instep.rules.registry import watched
-from instep.rules.silencing import first_lines, hits, read_comments
+from instep.rules.silencing import ends_of_statements, hits, read_comments
 from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
@@ -39,22 +39,22 @@ def suppress(
 ) -> Suppressed:
     """Silence the findings of a unit that its comments ask to silence.
 
-    A comment counts for findings on its own line, and if it is on the first line of a statement
-    for those on the other lines of it. `rules` maps codes to names; `checked` are the codes of the
-    rules that ran (None: all), because a comment for another rule may be in use.
+    A comment counts for findings on its own line, and if it is on the first or the last line of a
+    statement for those on all lines of it. `rules` maps codes to names; `checked` are the codes of
+    the rules that ran (None: all), because a comment for another rule may be in use.
     """
     comments = read_comments(unit.text)
     if comments.skips_file:
         return Suppressed((), tuple(findings), ())
     if not comments.suppressions and not comments.misspelled:
         return Suppressed(tuple(findings), (), ())
-    first = first_lines(unit.tree)
+    ends = ends_of_statements(unit.tree)
     kept: list[Finding] = []
     silenced: list[Finding] = []
     used: set[tuple[Suppression, str | None]] = set()
     for finding in findings:
         line = unit.locator.text_line(finding.place)
-        lines = set() if line is None else {line, first.get(line, line)}
+        lines = set() if line is None else {line, *ends.get(line, ())}
         asked = hits(comments, finding, lines)
         used |= asked
         (silenced if asked else kept).append(finding)

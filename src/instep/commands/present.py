@@ -167,7 +167,8 @@ def _verbose(result: Result) -> str:
     ]
     loops = sum(outcome.loops for outcome in result.outcomes)
     silenced = sum(len(outcome.silenced) for outcome in result.outcomes)
-    rows.append(f"Looked at {count_of(loops + len(rows), 'loop')}, {len(rows):,} not judged.")
+    followed = count_of(loops, "way")
+    rows.append(f"Followed {followed} through training code; {len(rows):,} could not be judged.")
     if silenced:
         rows.append(f"Comments silence {count_of(silenced, 'finding')}.")
     return _lines(rows)

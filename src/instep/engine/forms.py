@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
+from instep.engine.calling import require_one_argument, require_two_arguments
 from instep.engine.checks import count_of
 from instep.engine.declare import LOSS
 from instep.engine.function import read_result, run_pieces
@@ -74,7 +74,9 @@ class Form:
         encoders = _encoders_of(encode)
         form = cls(loss_fn, encoders, combine == "sum", mode_of(batchnorm), gather)
         if form.encoders is not None:
-            _require_two_arguments(loss_fn)
+            require_two_arguments(loss_fn)
+        else:
+            require_one_argument(loss_fn)
         return form
 
     @property
@@ -350,25 +352,6 @@ def _encoders_of(encode: Any) -> Mapping[str, Callable[[Any], Any]] | None:
             more="two-pass",
         )
     return encoders
-
-
-def _require_two_arguments(loss_fn: Any) -> None:
-    # A module passes on whatever it is called with.
-    called = loss_fn.forward if isinstance(loss_fn, nn.Module) else loss_fn
-    try:
-        signature = inspect.signature(called)
-    except (TypeError, ValueError):
-        return
-    try:
-        signature.bind(None, None)
-    except TypeError as error:
-        raise SplitError(
-            f"loss_fn cannot be called with (representations, batch): {error}.",
-            why="with encode=, it is called once, with what encode returned for all pieces and "
-            f"the whole batch; it takes {signature}.",
-            fix="write it as loss_fn(representations, batch), or leave encode out.",
-            more="two-pass",
-        ) from error
 
 
 def _refuse_images_apart() -> None:

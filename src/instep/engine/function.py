@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from instep.engine.means import Means
 from instep.engine.ranks.world import SHARDED, wrapper_of
 from instep.errors import LossError, SetupError
 from instep.splits.micro import Micro
@@ -33,13 +32,13 @@ def run_pieces(
     optimizer: str | None,
 ) -> None:
     """Run every piece of a batch through an open window."""
-    means = Means(window.lanes[0].optimizers[0])
+    means = window.lanes[0].means
     for piece in plan:
         with piece.around():
             result = loss_fn(piece.value)
         loss, items = read_result(result, piece.items)
-        if loss is result:
-            means.note(loss, items)
+        if means is not None:
+            means.is_told = loss is not result
         window.backward(loss, items=items, optimizer=optimizer)
 
 

@@ -19,6 +19,7 @@ from instep.engine.autograd import backward, refuse_reentrant
 from instep.engine.buffers import Buffers
 from instep.engine.checks import on_host
 from instep.engine.flat_buffers import FlatBuffers
+from instep.engine.means import Means
 from instep.engine.seeds import Seeds
 from instep.engine.tally import Number, Tally
 from instep.errors import WindowError
@@ -78,9 +79,11 @@ class Lane:
         kind = FlatBuffers if flat else Buffers
         self.buffers = kind(optimizers, accumulate_in)
         self.pending: Pending | None = None
+        """An update that was launched and whose outcome is not known yet."""
         self.has_said = ""
         """Why its last window was not closed by the kernel, if that was said."""
-        """An update that was launched and whose outcome is not known yet."""
+        self.means: Means | None = None
+        """What the first windows' losses say of their items."""
         self.tallies: dict[str, Tally] = {}
         self.references: dict[str, float] = {}
         self.totals: Mapping[str, float] | None = None
@@ -97,6 +100,7 @@ class Lane:
     def open(self, totals: Mapping[str, float] | None = None) -> None:
         """Begin a window with clean gradients; `totals` are its counts, if known ahead."""
         self.buffers.open()
+        self.means = Means.of(self.optimizers[0])
         if _OPEN.lanes:
             self._refuse_shared()
         self.totals = totals
@@ -144,6 +148,7 @@ class Lane:
         self.buffers.require_untouched()
         if self.on_nothing is not None and len(losses) > 1:
             _refuse_terms()
+        self._look_at(losses, is_sum=is_sum)
         counted: list[Row] = []
         seeds: list[Tensor] = []
         for row in losses:
@@ -173,6 +178,11 @@ class Lane:
             tally.declared.append((value, items, weight, is_sum))
             if type(value) is not float or isinstance(items, Tensor):
                 tally.is_on_host = False
+
+    def _look_at(self, rows: Sequence[Row], *, is_sum: bool) -> None:
+        if self.means is not None:
+            for term, loss, items, _ in rows:
+                self.means.note(term, loss, items, is_sum=is_sum)
 
     def _run(
         self,

@@ -1,8 +1,9 @@
-"""Means: a loss that is returned alone may say itself that it is no mean over samples.
+"""Means: a loss may say itself that it is no mean over the items that were declared.
 
 `cross_entropy` keeps what it has divided by for its backward: the targets that are not ignored, or
-the sum of their weights. If that is not the same per sample in every piece, the pieces are weighed
-wrongly. Nothing is guessed: a loss that went through anything else afterwards is not looked at.
+the sum of their weights. If that is not the same per item in every piece of a window, the pieces
+are weighed wrongly. It also keeps whether it is a sum. Nothing is guessed: a loss that went through
+anything else afterwards is not looked at.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 NODES = ("NllLossBackward0", "NllLoss2DBackward0")
-MEAN = 1
-"""How torch numbers reduction="mean"."""
+MEAN, SUM = 1, 2
+"""How torch numbers reduction="mean" and reduction="sum"."""
 WINDOWS = 4
 """How many windows are looked at."""
 CLOSE = 1e-4
@@ -32,41 +33,60 @@ _looked: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
 
 
 class Means:
-    """What the bare losses of one window are means over; a warning if they are not weighed so."""
+    """What the losses of one window are means over; a warning if they are not weighed so."""
 
     def __init__(self, optimizer: Optimizer) -> None:
-        seen = _looked.get(optimizer, 0)
-        self._is_looking = seen < WINDOWS
-        if self._is_looking:
-            _looked[optimizer] = seen + 1
         self._optimizer = optimizer
-        self._first: float | None = None
+        self._first: dict[str, float] = {}
+        self.is_told = True
+        """Whether it is the user who says how many items there are, and not the batch."""
 
-    def note(self, loss: Tensor, items: int) -> None:
-        """Look at the loss of a piece, before its backward; on the host only, where it is free."""
-        if not self._is_looking or not items or not loss.is_cpu or loss.dtype not in TYPES:
+    @classmethod
+    def of(cls, optimizer: Optimizer) -> Means | None:
+        """Return one for a new window; None if enough of them were looked at."""
+        seen = _looked.get(optimizer, 0)
+        if seen >= WINDOWS:
+            return None
+        _looked[optimizer] = seen + 1
+        return cls(optimizer)
+
+    def note(self, term: str, loss: Tensor, items: float | Tensor, *, is_sum: bool) -> None:
+        """Look at a loss before its backward; on the host only, where it is free."""
+        if not loss.is_cpu or loss.dtype not in TYPES or _looked.get(self._optimizer) == _SAID:
             return
         node = loss.grad_fn
-        if type(node).__name__ not in NODES or getattr(node, "_saved_reduction", None) != MEAN:
+        reduction = getattr(node, "_saved_reduction", None)
+        if reduction not in (MEAN, SUM):
             return
-        total = saved(node, "total_weight")
-        if total is None:
-            return  # whoever has packed it (a checkpoint, offloading) may unpack it only once
-        share = float(total) / items
-        if self._first is None:
-            self._first = share
-        elif abs(share - self._first) > CLOSE * max(share, self._first):
-            self._is_looking = False
-            _looked[self._optimizer] = WINDOWS
-            warn(_text(self._first, share))
+        if isinstance(items, torch.Tensor) and not items.is_cpu:
+            return
+        count = float(items)
+        if (reduction == SUM) != is_sum:
+            if count > 1:
+                self._say(_other_reduction(count, is_sum=is_sum))
+        elif reduction == MEAN and type(node).__name__ in NODES and count:
+            total = saved(node, "total_weight")
+            if total is None:
+                return  # whoever has packed it (a checkpoint, offloading) may unpack it only once
+            share = float(total) / count
+            first = self._first.setdefault(term, share)
+            if abs(share - first) > CLOSE * max(share, first):
+                self._say((_declared if self.is_told else _bare)(first, share))
+
+    def _say(self, text: str) -> None:
+        leave_alone(self._optimizer)
+        warn(text)
+
+
+_SAID = WINDOWS + 1
 
 
 def leave_alone(optimizer: Optimizer) -> None:
-    """Say nothing about an optimizer's windows: `verify` tells in its own words."""
-    _looked[optimizer] = WINDOWS
+    """Say nothing (more) about an optimizer's windows: `verify` tells in its own words."""
+    _looked[optimizer] = _SAID
 
 
-def _text(one: float, other: float) -> str:
+def _bare(one: float, other: float) -> str:
     return four_lines(
         "the loss function returns a mean without its items, and it is not one over samples.",
         why=f"its cross_entropy divides by {one:.3g} per item in one piece and by {other:.3g} in "
@@ -74,4 +94,33 @@ def _text(one: float, other: float) -> str:
         "whole batch. (Said once.)",
         fix="return (loss, items) with what it divides by: `return loss, (targets != -100).sum()`.",
         more="items",
+    )
+
+
+def _declared(one: float, other: float) -> str:
+    return four_lines(
+        "items is not how many items this loss is a mean of.",
+        why=f"its cross_entropy divides by {one:.3g} per item in one piece of a window and by "
+        f"{other:.3g} in another (ignored targets, or weights of classes), so that pieces do not "
+        "count as in the whole batch. (Said once.)",
+        fix="pass what it divides by: `items=(targets != -100).sum()`, or the sum of the weights.",
+        more="items",
+    )
+
+
+def _other_reduction(count: float, *, is_sum: bool) -> str:
+    if is_sum:
+        return four_lines(
+            f"the loss of {count:g} items is a mean, and was declared as their sum.",
+            why="a sum is divided by the items of the window, and this mean was divided by its own "
+            "before. (Said once.)",
+            fix='leave out reduction="sum" of backward, or compute the loss with it.',
+            more="loss",
+        )
+    return four_lines(
+        f"the loss of {count:g} items is their sum, and was declared as a mean.",
+        why="a mean is multiplied by its items before those of the window are added up, and this "
+        f"sum would be weighed {count:g} times too much. (Said once.)",
+        fix='pass reduction="sum" to backward as well, or compute the loss as a mean.',
+        more="loss",
     )

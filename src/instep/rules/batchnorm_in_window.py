@@ -25,7 +25,7 @@ from instep.rules.accumulation import counted, quoted, size_of, updates
 from instep.rules.finding import Severity
 from instep.rules.reading import distinct, is_part, names, sure_size
 from instep.rules.view import report, spelled
-from instep.trace import Forward, Step
+from instep.trace import Backward, Forward, Step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,7 +88,7 @@ def judge(view: View) -> Iterator[Finding]:
 def _findings(view: View, window: WindowRecord, step: Step) -> Iterator[Finding | None]:
     size = sure_size(view, window)
     whole = "the window" if size is None else f"the window of {counted(size)}"
-    for forward in window.of(Forward):
+    for forward in _backpropagated(window):
         if (
             forward.training is True
             and forward.model is not None
@@ -104,6 +104,19 @@ def _findings(view: View, window: WindowRecord, step: Step) -> Iterator[Finding 
                 related=[(step, "stepped here")],
                 evidence=[*window.kept, step],
             )
+
+
+def _backpropagated(window: WindowRecord) -> Iterator[Forward]:
+    """Give the last forward of each model before each backward: an evaluation in between is none
+    that a loss came from.
+    """
+    last: dict[str | None, Forward] = {}
+    for event in window.events:
+        if isinstance(event, Forward):
+            last[event.model] = event
+        elif isinstance(event, Backward):
+            yield from last.values()
+            last.clear()
 
 
 def _trains(view: View, window: WindowRecord, model: str) -> bool:

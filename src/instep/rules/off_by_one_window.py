@@ -216,7 +216,7 @@ def _message(found: list[int], off: int, every: int) -> str:
     if found[0] != off:
         return f"every window after the first holds {counted(off)} instead of {every}"
     if every in found:
-        return f"the first window holds {counted(off)} and the others hold {every}"
+        return f"the first window holds {counted(off)} and those after it hold {every}"
     if len(found) > 1:
         return f"every window holds {counted(off)} instead of {every}"
     return f"the first window holds {counted(off)} instead of {every}"

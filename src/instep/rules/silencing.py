@@ -126,14 +126,17 @@ def _comments(text: str) -> Iterator[tuple[int, int, str]]:
             yield line, len(text[begin:at].encode("utf-8", "replace")), match["comment"]
 
 
-def first_lines(tree: ast.Module) -> dict[int, int]:
-    """Map the later lines of every statement (of a block: of its head) to the first."""
-    first = {}
+def ends_of_statements(tree: ast.Module) -> dict[int, tuple[int, int]]:
+    """Map the lines of every statement that has several (of a block: of its head) to the first and
+    the last of them.
+    """
+    ends = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt):
-            for line in range(node.lineno + 1, _head_end(node) + 1):
-                first[line] = node.lineno
-    return first
+            last = _head_end(node)
+            if last > node.lineno:
+                ends.update(dict.fromkeys(range(node.lineno, last + 1), (node.lineno, last)))
+    return ends
 
 
 def _head_end(node: ast.stmt) -> int:

@@ -86,6 +86,10 @@ for update in range(1000):
 """
 
 
+_OF_ITEMS = (
+    'Sum each loss over its items (`reduction="sum"`) and divide by the number of items in the '
+    "whole window: micro-batches with ignored or masked items are not equal parts of it."
+)
 _EVENS_OUT = frozenset(
     {"Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Lion", "NAdam", "RAdam", "RMSprop", "Rprop"}
 )
@@ -130,6 +134,7 @@ def _judge(view: View, window: WindowRecord, step: Step) -> Finding | None:
         severity=severity,
         related=[(step, "stepped here")],
         evidence=[*window.kept[1:], step, *window.of(Zero)],
+        advice=_OF_ITEMS if any(fact(view, b, "ragged") for b in window.kept) else None,
     )
 
 

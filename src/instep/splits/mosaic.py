@@ -33,6 +33,13 @@ IGNORED = -100
 """What cross_entropy ignores unless told otherwise."""
 VOID = 255
 """What label images say where there is no label."""
+_OTHER_SIZES = "The size of tensor"
+"""How torch begins to say that tensors do not fit together."""
+_HALO = (
+    "instep: the model's output and the targets of a patch are cropped to the pixels that it "
+    "answers for; the image that it reads is larger, by its halo. To compare with the image, pass "
+    "it once more, as a target: instep explain patches"
+)
 
 
 class Mosaic:
@@ -275,6 +282,10 @@ class Mosaic:
         handle = self._model.register_forward_hook(crop, with_kwargs=True)
         try:
             yield
+        except RuntimeError as error:
+            if calls and _OTHER_SIZES in str(error):
+                error.add_note(_HALO)
+            raise
         finally:
             handle.remove()
         if not calls:

@@ -189,10 +189,12 @@ class Job:
     def _refuse(self) -> None:
         found = [each for each in self.findings if each.severity >= Severity.WARNING]
         if found:
-            first = self.quoting.shown(found[0])
+            first, *others = map(self.quoting.shown, sorted(found, key=lambda each: -each.severity))
+            also = ", ".join(f"{each.place}: {each.code} {each.name}" for each in others)
             raise WatchError(
                 f"{counted(found)} found in what was watched.",
-                why=f"{first.place}: {first.code} {first.name}: {first.message}",
+                why=f"{first.place}: {first.code} {first.name}: {first.message}"
+                + (f" And {also}." if also else ""),
                 fix=f"mend it, or say at the line that it is meant: # instep: ignore[{first.name}]",
                 more="watching",
             )

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _HEADS = ("parameter", "leaf", "optimizer", "gradient", "backwards", "dtype", "device")
 _NO_WATCH = "unknown: no watch"
+_NO_OPTIMIZER = "unknown: none named"
 _MOST_LINES = 3
 """Of the lines that one parameter's gradient came from, in the table."""
 
@@ -62,9 +63,12 @@ class Row:
 class Ledger(Sequence[Row]):
     """Rows, one for each parameter; printed, it is a table."""
 
-    def __init__(self, rows: Iterable[Row], *, is_watched: bool, quoting: Quoting) -> None:
+    def __init__(
+        self, rows: Iterable[Row], *, is_watched: bool, has_optimizers: bool, quoting: Quoting
+    ) -> None:
         self.rows = tuple(rows)
         self.is_watched = is_watched
+        self._nobody = "none" if has_optimizers else _NO_OPTIMIZER
         self._quoting = quoting
 
     @overload
@@ -96,7 +100,7 @@ class Ledger(Sequence[Row]):
         return (
             visible(row.name),
             "yes" if row.is_leaf else "no",
-            visible(", ".join(row.optimizers)) or "none",
+            visible(", ".join(row.optimizers)) or self._nobody,
             row.gradient,
             self._backwards(row),
             str(row.dtype).removeprefix("torch."),
@@ -150,7 +154,8 @@ def ledger(*things: Any) -> Ledger:
     ]
     rows = [replace(row, is_scaled=not scaled.isdisjoint(row.optimizers)) for row in rows]
     quoting = Quoting() if job is None else job.quoting
-    return Ledger(rows, is_watched=is_watched, quoting=quoting)
+    named = any(isinstance(thing, torch.optim.Optimizer) for thing in things)
+    return Ledger(rows, is_watched=is_watched, has_optimizers=is_watched or named, quoting=quoting)
 
 
 def _named(things: tuple[Any, ...], job: Job | None) -> list[tuple[str, Tensor]]:

@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from instep.rules.finding import Related
-from instep.rules.silencing import Comments, first_lines, hits, read_comments
+from instep.rules.silencing import Comments, ends_of_statements, hits, read_comments
 
 if TYPE_CHECKING:
     from instep.rules.finding import Finding
     from instep.trace import Place
+
+
+_Read = tuple[Comments, dict[int, tuple[int, int]]]
+"""The comments of a file, and where its statements begin and end."""
 
 
 class Quoting:
@@ -26,7 +30,7 @@ class Quoting:
     def __init__(self, folder: str | None = None) -> None:
         self.folder = folder or os.getcwd()  # noqa: PTH109  # a text, as code objects have it
         self._lines: dict[str, list[str]] = {}
-        self._comments: dict[str, tuple[Comments, dict[int, int]]] = {}
+        self._comments: dict[str, _Read] = {}
 
     def __call__(self, path: str, cell: int | None = None) -> list[str] | None:
         """Return the lines of a file without their ends; None if they are not to be had."""
@@ -47,25 +51,25 @@ class Quoting:
     def is_silenced(self, finding: Finding) -> bool:
         """Say whether a comment at the user's line asks not to hear of a finding.
 
-        It counts on the line of the finding, and on the first line of its statement.
+        It counts on the line of the finding, and on the first and the last line of its statement.
         """
         path, line = finding.place.path, finding.place.line
         known = self._comments.get(path)
         if known is None:
             known = self._comments[path] = self._read(path)
-        comments, first = known
-        return comments.skips_file or bool(hits(comments, finding, {line, first.get(line, line)}))
+        comments, ends = known
+        return comments.skips_file or bool(hits(comments, finding, {line, *ends.get(line, ())}))
 
-    def _read(self, path: str) -> tuple[Comments, dict[int, int]]:
+    def _read(self, path: str) -> _Read:
         text = "\n".join(self(path) or ())
         comments = read_comments(text)
-        first: dict[int, int] = {}
+        ends: dict[int, tuple[int, int]] = {}
         if comments.suppressions:
             try:
-                first = first_lines(ast.parse(text))
+                ends = ends_of_statements(ast.parse(text))
             except (SyntaxError, ValueError, RecursionError):
-                first = {}  # a cell with a magic: its comments count on their own lines
-        return comments, first
+                ends = {}  # a cell with a magic: its comments count on their own lines
+        return comments, ends
 
     def near(self, place: Place) -> Place:
         """Return a place with the path that its reader would type."""
