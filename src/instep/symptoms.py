@@ -289,7 +289,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     ),
     Symptom(
         "resuming gives another result",
-        "resume checkpoint saved restart load state_dict reproduce continue loss jumps after resume",
+        "resume checkpoint saved restart load state_dict reproduce continue loss jumps after",
         (Cause("resume", "Gradients in an open window, random states and the place in the data."),),
     ),
     Symptom(

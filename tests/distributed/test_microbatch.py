@@ -194,3 +194,38 @@ def test_the_policy_of_fsdp_is_kept(two, sync):
     expected = train_whole(mlp(dtype=torch.float32), windows)
     assert error(found[0][0], expected, mlp(dtype=torch.float32)) < 0.02
     assert found[0][1] == {"torch.float32"}
+
+
+def train_blank(rank, world, blank):
+    """Train in windows of one batch, of which some have nothing that counts on any rank."""
+    plain = mlp()
+    model = spread(plain, "fsdp")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    stepper = instep.Stepper(model, optimizer, sync="micro-batch")
+    updates = []
+    for window in stepper.windows(blanks(blank)[rank], size=1):
+        for x, y in window:
+            window.backward(mean_loss(model, x, y), items=counted(y))
+        updates += window.updates
+    return values(plain), told(updates)
+
+
+def blanks(blank):
+    data = dealt([[3, 2], [4, 1], [2, 5]])
+    for rank, index in blank:
+        x, y = data[rank][index]
+        data[rank][index] = x, torch.full_like(y, -100)
+    # One rank has ended before the last window.
+    return [data[0][:1], data[1], data[2][:1]]
+
+
+@pytest.mark.parametrize("blank", [[(0, 0), (1, 0), (2, 0)], [(1, 1)], [(0, 0), (1, 1)]])
+def test_a_window_in_which_nothing_counts_is_skipped(crew, blank):
+    data = blanks(blank)[: crew.world]
+    windows = [[mine[at] for mine in data if at < len(mine)] for at in range(2)]
+    counts = [sum(counted(y) for _, y in window) for window in windows]
+    expected = train_whole(mlp(), [w for w, items in zip(windows, counts, strict=True) if items])
+    for numbers, updates in crew.run(train_blank, blank):
+        assert error(numbers, expected) < EXACT
+        assert [u[2] for u in updates] == counts
+        assert [u[-1] for u in updates] == [None if items else "empty" for items in counts]

@@ -83,7 +83,13 @@ def test_a_loss_of_two_passes_that_takes_no_two_arguments_is_refused(loss_fn):
     with pytest.raises(SplitError, match="loss_fn cannot be called") as caught:
         Form.of(loss_fn, encode=len)
     assert caught.value.more == "two-pass"
-    assert Form.of(loss_fn).encoders is None
+
+
+def test_a_loss_of_pieces_takes_one():
+    assert Form.of(lambda piece: piece).encoders is None
+    with pytest.raises(SplitError, match="loss_fn cannot be called with one piece") as caught:
+        Form.of(lambda x, y: x)
+    assert caught.value.more == "split"
 
 
 def test_a_loss_of_two_passes_may_take_more_or_say_nothing():

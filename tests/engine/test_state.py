@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import io
 import random
 
@@ -609,3 +610,51 @@ def test_a_new_epoch_may_have_a_loader_without_a_generator():
         stepper.load_state_dict(stepper.state_dict())
         loader = DataLoader(data)
     assert sorted(seen[:4]) == seen[4:] == [0.0, 1.0, 2.0, 3.0]
+
+
+class Restless(torch.utils.data.Sampler):
+    """Draws from torch's own generator once more when it is at its end."""
+
+    def __iter__(self):
+        yield from torch.randperm(5).tolist()
+        torch.rand(())
+
+    def __len__(self):
+        return 5
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("stop", range(1, 9))
+@pytest.mark.parametrize("kind", ["a generator of its own", "counted ahead", "torch's generator"])
+def test_orders_go_on_after_a_save_at_the_end_of_a_loader(kind, stop, workers):
+    """Torch's sampler draws once more where it ends, and a save may come before or after that."""
+    count = len if kind == "counted ahead" else None
+
+    def job():
+        torch.manual_seed(4)
+        model = nn.Linear(1, 1)
+        data = torch.arange(5.0)[:, None]
+        if kind == "torch's generator":
+            loader = DataLoader(data, sampler=Restless(), num_workers=workers)
+        else:
+            own = torch.Generator().manual_seed(7)
+            loader = DataLoader(data, shuffle=True, generator=own, num_workers=workers)
+        return model, instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1)), loader
+
+    def drawn(model, stepper, loader, at=None):
+        """Return what was drawn, and at the end of which window it was saved."""
+        seen, saved = [], None
+        epochs = (stepper.windows(loader, size=2, count=count) for _ in stepper.epochs(3))
+        for window in itertools.chain.from_iterable(epochs):
+            for x in window:
+                window.backward(model(x).square().mean(), items=len(x))
+                seen.append(int(x))
+            seen.append("closed")
+            if window.index + 1 == at:
+                saved = len(seen), copy.deepcopy(stepper.state_dict())
+        return seen, saved
+
+    whole, (at, saved) = drawn(*job(), at=stop)
+    model, stepper, loader = job()
+    stepper.load_state_dict(saved)
+    assert drawn(model, stepper, loader)[0] == whole[at:]

@@ -202,6 +202,12 @@ class Feed:
         for state in position.redraw:
             rng.restore(state)
             self._draw()
+        if position.is_over and self._owner is None:
+            if self._pulled() is not END:
+                raise other_loader(
+                    f"it goes on after batch {self._drawn - 1}, where that one ended."
+                )
+            self._is_over = True
         for name, source in self.generators_left().items() if self._drawn else ():
             if name in (position.left or {}):
                 source.set_state((position.left or {})[name])
@@ -317,6 +323,7 @@ class Feed:
             self._begins_at,
             self._turns(),
             rng.states_of(self.generators_left()),
+            self._is_over,
         )
 
     def _turns(self) -> dict[str, int] | None:

@@ -36,6 +36,8 @@ class Position:
     """How the ranks take turns, if the loader was made by `instep.distributed.shard`."""
     left: dict[str, torch.Tensor] | None = None
     """The states of the generators as they are now: something else may draw from them, too."""
+    is_over: bool = False
+    """Whether the loader was found at its end: torch's sampler draws once more there."""
 
 
 class Mark(NamedTuple):

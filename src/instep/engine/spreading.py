@@ -172,7 +172,7 @@ def dealt(states: Sequence[dict[str, Any]], rank: int, world: int) -> dict[str, 
                 "it was saved in the middle of an epoch, and nothing is known of how its samples "
                 "were dealt out",
             )
-        state["place"]["position"].update(skip=0, redraw=[], begins_at=done)
+        state["place"]["position"].update(skip=0, redraw=[], begins_at=done, is_over=False)
     if rank >= len(states):
         # Ranks that were not there draw numbers of their own.
         seed = int(state["random"]["cpu"].to(torch.int64).sum()) * world + rank

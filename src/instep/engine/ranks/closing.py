@@ -211,7 +211,7 @@ class Closing:
             )
         elif verdict.factor is not None:
             later = verdict.factor
-        elif self._together.padding is not None and any(verdict.holders):
+        elif self._together.padding is not None and verdict.has_items and any(verdict.holders):
             raise agreed(
                 "the ranks have weighed their losses by different references.",
                 why='with sync="micro-batch" they are added up at once, and cannot be brought in '

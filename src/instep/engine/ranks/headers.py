@@ -178,6 +178,11 @@ class Verdict:
     """What makes the sum over ranks a mean, if it is the same everywhere; None: each has its own,
     and multiplies before the sum."""
 
+    @property
+    def has_items(self) -> bool:
+        """Whether there is anything in the window that counts, on any rank."""
+        return any(total.items for total in self.terms.values())
+
     @classmethod
     def of(cls, heard: Sequence[Said], count: int) -> Verdict:
         """Conclude, for this many parameters."""
