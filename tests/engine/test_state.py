@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import io
+import itertools
 import random
 
 import numpy as np
