@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections import deque
+from contextlib import nullcontext
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,11 @@ from torch.nn.parameter import is_lazy
 from instep.watching.entries import Covered, Held, Maker, Touched
 from instep.watching.scope import Scope
 from instep.watching.spelling import spelled
-from instep.watching.wrappers import core_model, core_optimizer
+from instep.watching.wrappers import core_model, core_optimizer, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from torch.nn import Module, Parameter
     from torch.optim import Optimizer
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 
 _MOST_GROWN = 2**18
 """Parameters that wait for somebody to ask: a backward that is not seen must not add up."""
-_WRAPPERS = ("module.", "_orig_mod.")
 _MOST_ALIKE = 8
 """Things of one name after which the dead among them give theirs away."""
 _MOST_SETS = 1024
@@ -47,6 +48,9 @@ class Book:
         self.optimizers: dict[int, Maker] = {}
         self.grown: deque[Parameter] = deque(maxlen=_MOST_GROWN)
         """Parameters whose gradient was added to, in order: autograd appends to it directly."""
+        self.grew: Callable[[Parameter], None] = self.grown.append
+        self.alone: Callable[[], AbstractContextManager[bool]] = _by_oneself
+        """Whether no thread that is not watched goes backward, nor begins to."""
         self._names: dict[int, tuple[Any, str]] = {}
         self._alike: dict[str, list[str]] = {}  # by name: ids that were made of it, oldest first
         self._owners: dict[str, Any] = {}  # by id: who has it
@@ -62,8 +66,6 @@ class Book:
         """Models that were taken and that nobody has hooked yet."""
         self._enough = 1024  # entries after which the dead are looked for
         self._began, self._searches, self._searched = perf_counter(), 0, 0.0
-
-    # Names
 
     def name(
         self, thing: object, fallback: str, *, frames: bool = True, numbered: bool = False
@@ -130,14 +132,18 @@ class Book:
         """Say whether a thing has been met."""
         return self.met(thing) is not None
 
-    # Models
-
     def find_models(self) -> None:
         """Look for models that are alive: those that are no part of another one."""
         started = thread_time()
         allowed = max(_SECONDS, _SHARE * (perf_counter() - self._began))
         if self._searches >= _FREE and self._searched > allowed:
             return  # whoever makes models all the time does without their names
+        with self.alone() as is_alone:
+            if is_alone:  # what another thread's backward reads is not to be changed meanwhile
+                self._take_models()
+        self._searched += thread_time() - started
+
+    def _take_models(self) -> None:
         self._searches += 1
         modules = [thing for thing in gc.get_objects() if _is_module(thing)]
         inside = {id(part) for module in modules for part in module._modules.values()}  # noqa: SLF001
@@ -145,7 +151,6 @@ class Book:
         for module in sorted(modules, key=_is_scripted):
             if id(module) not in inside:
                 self.take_model(module)
-        self._searched += thread_time() - started
 
     def take_model(self, model: Module, name: str | None = None) -> str | None:
         """Take a model and its parameters into the book; None if it has none."""
@@ -162,9 +167,9 @@ class Book:
         for path, parameter in held:
             known = self.parameters.get(id(parameter))
             if known is None or known.parameter is not parameter:
-                known = self._take(parameter, id_, _plain(path))
+                known = self._take(parameter, id_, plain(path))
             elif known.model is None:
-                known.model, known.name = id_, _plain(path)
+                known.model, known.name = id_, plain(path)
         self._changed()
         return id_
 
@@ -174,8 +179,6 @@ class Book:
         if met is None and isinstance(module, torch.nn.Module):
             met = self.met(core_model(module))
         return met
-
-    # Optimizers
 
     def take_group(
         self, optimizer: Optimizer, parameters: Iterable[Parameter], place: Place | None
@@ -253,7 +256,7 @@ class Book:
         known = Held(model, name, weak=weakref.ref(parameter), version=version)
         self.parameters[id(parameter)] = known
         if parameter.is_leaf and parameter.requires_grad:
-            self.keep(parameter.register_post_accumulate_grad_hook(self.grown.append))
+            self.keep(parameter.register_post_accumulate_grad_hook(self.grew))
         self._forget()
         return known
 
@@ -376,6 +379,10 @@ class Book:
             self._handles.pop().remove()
 
 
+def _by_oneself() -> AbstractContextManager[bool]:
+    return nullcontext(enter_result=True)
+
+
 def _is_module(thing: object) -> bool:
     # `isinstance` would ask proxies for their class, and wake up what is loaded on first use.
     return issubclass(type(thing), torch.nn.Module)
@@ -384,14 +391,3 @@ def _is_module(thing: object) -> bool:
 def _is_scripted(model: Module) -> bool:
     """Say whether a model was compiled by `torch.jit`, or loaded as such."""
     return isinstance(model, torch.jit.ScriptModule)
-
-
-def path_in(model: Module, part: Module) -> str:
-    """Return the path of a part of a model; "" if it is none, or the whole of it."""
-    return next((_plain(path) for path, each in model.named_modules() if each is part), "")
-
-
-def _plain(path: str) -> str:
-    for prefix in _WRAPPERS:
-        path = path.replace(prefix, "")
-    return path

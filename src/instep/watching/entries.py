@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class Maker:
     """A gradient that the step of an optimizer before it has used."""
     held: list[Held] = field(default_factory=list)
     """Its parameters, in order."""
+    thread: int = field(default_factory=get_ident)
+    """In which it was made."""
 
 
 @dataclass(frozen=True, slots=True)

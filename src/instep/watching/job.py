@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sysconfig
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -31,6 +32,7 @@ from instep.watching.seams import (
     schedulers,
 )
 from instep.watching.series import Series
+from instep.watching.strangers import leave_out
 from instep.watching.stream import Stream
 from instep.watching.told import Findings, write
 from instep.watching.unseen import aside
@@ -65,6 +67,9 @@ class Job:
         self.recorder = Recorder(self.book, self.stream, self.series, self.sampler)
         self.judge = Judge(self.stream, self.gauges, self.series)
         self.seam = Seam(self.recorder)
+        patches = self.seam.patches
+        self.book.alone = patches.alone
+        patches.on_stranger = partial(leave_out, self.recorder, patches.strangers)
         if writer is not None:
             self.series.told = Scalars(writer, self.seam.on_fault)
         self.quoting = Quoting()

@@ -89,6 +89,8 @@ class Recorder:
         self.clears: Counter[str] = Counter()
         self.is_going_back = False
         """A backward is running."""
+        self.elsewhere = 0
+        """Updates that were made in threads that are not watched."""
         self.processes = 0
         """That the job has started by itself."""
         self.few = Few()

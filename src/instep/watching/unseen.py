@@ -67,6 +67,10 @@ def unseen(job: Job) -> Iterator[str]:
 
 
 def _processes(job: Job) -> Iterator[str]:
+    elsewhere = job.recorder.elsewhere
+    if elsewhere:
+        updates = "1 update was" if elsewhere == 1 else f"{elsewhere:,} updates were"
+        yield f"{updates} made in other threads: one thread is watched, the first that trains."
     started = job.recorder.processes
     if started:
         processes = "1 process" if started == 1 else f"{started:,} processes"

@@ -227,8 +227,9 @@ class Witnesses:
                 witness.see()
 
     def forget(self, name: str) -> None:
-        """Drop the witness of an optimizer that has died."""
-        self._all.pop(name, None)
+        """Drop the witness of an optimizer that has died, or that another thread steps."""
+        # Another dict: this one may be gone through in the thread that is watched.
+        self._all = {other: witness for other, witness in self._all.items() if other != name}
 
     def changes(self, *, goes_back: bool = False) -> list[tuple[str, str]]:
         """Return what nobody has told: whose, and "none", "zeros", "edited", "moved" or "weights".

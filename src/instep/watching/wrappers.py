@@ -12,6 +12,8 @@ from torch.optim.lr_scheduler import LRScheduler
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_WRAPPERS = ("module.", "_orig_mod.")
+
 
 def core_model(model: Module) -> Module:
     """Return the model that the user has written."""
@@ -73,3 +75,15 @@ def _attributes(thing: object) -> Mapping[str, Any]:
     except AttributeError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def path_in(model: Module, part: Module) -> str:
+    """Return the path of a part of a model; "" if it is none, or the whole of it."""
+    return next((plain(path) for path, each in model.named_modules() if each is part), "")
+
+
+def plain(path: str) -> str:
+    """Return a path without what wrappers add to it."""
+    for prefix in _WRAPPERS:
+        path = path.replace(prefix, "")
+    return path

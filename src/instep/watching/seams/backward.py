@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,13 +27,15 @@ def install(seam: Seam) -> None:
 def _around(seam: Seam, original: Callable[..., Any]) -> Callable[..., Any]:
     recorder, patches = seam.recorder, seam.patches
     backwards, updates = recorder.backwards, recorder.series.updates
-    by_hand = ByHand(recorder.book, recorder.sampler.gauges)
+    settles, by_hand = patches.settles, ByHand(recorder.book, recorder.sampler.gauges)
     among = _among(seam, original, by_hand)
 
     def backward(*args: Any, **kwargs: Any) -> Any:
         # A reentrant checkpoint goes backward inside of a backward.
-        if not patches.is_on or is_compiling() or compiler() is not None or recorder.is_going_back:
+        if is_compiling() or compiler() is not None:
             return original(*args, **kwargs)
+        if recorder.is_going_back or not (patches.is_on and (patches.is_settled or settles())):
+            return patches.unseen(partial(original, *args, **kwargs))
         if dispatching() or overriding():
             return among(*args, **kwargs)
         root = before = None

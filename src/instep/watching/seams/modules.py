@@ -8,9 +8,9 @@ from torch.compiler import is_compiling
 from torch.jit import _recursive
 from torch.nn import Module, Parameter
 
-from instep.watching.book import path_in
 from instep.watching.onlookers import dispatching, is_traced, overriding
 from instep.watching.patches import compiler, uncompiled
+from instep.watching.wrappers import path_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable

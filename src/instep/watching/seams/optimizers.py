@@ -153,7 +153,7 @@ def _clearing(seam: Seam, steps: _Steps, original: Callable[..., Any]) -> Callab
         return done
 
     def zero(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        if not patches.is_on or is_compiling() or compiler() is not None or not holds(self):
+        if is_compiling() or compiler() is not None or not patches.is_on or not holds(self):
             return original(self, *args, **kwargs)
         if dispatching() or overriding():
             return among(self, *args, **kwargs)
@@ -179,7 +179,8 @@ def _hook_steps(seam: Seam, steps: _Steps) -> None:
 
     @uncompiled
     def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if not patches.is_on or is_compiling() or compiler() is not None or not holds(optimizer):
+        if is_compiling() or compiler() is not None or not patches.is_on or not holds(optimizer):
+            seam.recorder.elsewhere += not is_compiling() and patches.is_elsewhere
             return
         frame = sys._getframe(1)  # noqa: SLF001  # torch's own, around the step
         if dispatching() or overriding():
@@ -193,7 +194,7 @@ def _hook_steps(seam: Seam, steps: _Steps) -> None:
     @uncompiled
     def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         del args, kwargs
-        if not patches.is_on or is_compiling() or compiler() is not None or not holds(optimizer):
+        if is_compiling() or compiler() is not None or not patches.is_on or not holds(optimizer):
             return
         if dispatching() or overriding():
             _among(seam, steps.end, sys._getframe(1))  # noqa: SLF001
