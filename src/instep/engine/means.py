@@ -8,6 +8,7 @@ anything else afterwards is not looked at.
 
 from __future__ import annotations
 
+import math
 import weakref
 from typing import TYPE_CHECKING
 
@@ -61,10 +62,12 @@ class Means:
         if isinstance(items, torch.Tensor) and not items.is_cpu:
             return
         count = float(items)
+        if not 0 < count < math.inf:
+            return  # nothing, or what the close refuses
         if (reduction == SUM) != is_sum:
             if count > 1:
                 self._say(_other_reduction(count, is_sum=is_sum))
-        elif reduction == MEAN and type(node).__name__ in NODES and count:
+        elif reduction == MEAN and type(node).__name__ in NODES:
             total = saved(node, "total_weight")
             if total is None:
                 return  # whoever has packed it (a checkpoint, offloading) may unpack it only once

@@ -55,7 +55,7 @@ class Patches:
         """Threads that are not watched."""
         self.on_stranger: Callable[[int], None] = lambda _: None
         """Called with each of them when it is met, before it does anything."""
-        self._gate = threading.Lock()
+        self._gate = threading.RLock()  # what ends in here may train
         self._going: set[int] = set()
         """Those that go backward now."""
         self._undo: list[Callable[[], None]] = []
