@@ -1,5 +1,6 @@
 import ast
 
+from instep.check.execute import program
 from instep.check.execute.program import Project, Scope
 from tests.check.execute.run import module_of, unit_of
 
@@ -131,3 +132,25 @@ def test_a_file_that_touches_gradients_is_followed(tmp_path):
     project, module = adopt(tmp_path)
     assert project.find(module, "attack", 0) is not None
     assert project.find(module, "tidy", 0) is None
+
+
+def test_so_much_is_followed_and_no_more(tmp_path, monkeypatch):
+    for number in range(4):
+        (tmp_path / f"part{number}.py").write_text("loss = 0\n" + "#" * 90)
+    monkeypatch.setattr(program, "_MOST_FOLLOWED", 200)
+    project, module = adopt(tmp_path)
+    found = [project.find(module, f"part{number}", 0) for number in range(4)]
+    assert [one is not None for one in found] == [True, True, True, False]
+    assert project.find(module, "part1", 0) is found[1]  # what was read already costs nothing
+
+
+def test_what_others_have_followed_does_not_count(tmp_path, monkeypatch):
+    for number in range(4):
+        (tmp_path / f"part{number}.py").write_text("loss = 0\n" + "#" * 90)
+    monkeypatch.setattr(program, "_MOST_FOLLOWED", 200)
+    project, module = adopt(tmp_path)
+    for number in range(4):
+        project.find(module, f"part{number}", 0)
+    module = project.adopt(unit_of(""), str(tmp_path / "other.py"))
+    found = [project.find(module, f"part{number}", 0) for number in (3, 2, 1, 0)]
+    assert [one is not None for one in found] == [True, True, True, False]

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _V = TypeVar("_V")
 _UNREAD = object()
 _MOST_LINES = 6_000  # of a file that is followed because another one imports it
+_MOST_FOLLOWED = (
+    1_500_000  # characters of such files for one: a library's own imports lead to all of it
+)
 _RELATED = re.compile(
     r"backward\(|zero_grad|\.step\(|clip_grad|optim|[Ll]oss|accum|scaler|\.grad\b|nn\.Module\b"
 )
@@ -188,6 +191,8 @@ class Project:
         self._folders: dict[str, str] = {}
         self._present: dict[tuple[str, str], bool] = {}
         self._around = Around()
+        self._followed: set[str] = set()
+        self._length = 0  # of those that were followed since the last `adopt`
         self.asked: set[str] = set()
         """Files that the imports since the last `adopt` mean or could mean: what is in them, and
         whether they are there, may change a judgement."""
@@ -201,7 +206,7 @@ class Project:
         self._main = None
         if file is not None and unit.kind == "python":
             self._main = (os.path.abspath(file), module)  # noqa: PTH100  # no links followed
-        self.asked = set()
+        self.asked, self._followed, self._length = set(), set(), 0
         return module
 
     def find(self, importer: Module, dotted: str, level: int) -> Module | None:
@@ -311,6 +316,8 @@ class Project:
     def _load(self, file: str) -> Module | None:
         if self._main is not None and file == self._main[0]:
             return self._main[1]
+        if file not in self._followed and self._length > _MOST_FOLLOWED:
+            return None
         if file not in self._loaded:
             # A package's own file may hold nothing but the names that others import from it.
             worth = None if file.endswith("__init__.py") else _worth_following
@@ -321,7 +328,11 @@ class Project:
                 units = read_units(file, shown=shown, wanted=worth)
             one = units[0] if isinstance(units, list) and len(units) == 1 else None
             self._loaded[file] = None if one is None else Module(one, file)
-        return self._loaded[file]
+        found = self._loaded[file]
+        if found is not None and file not in self._followed:
+            self._followed.add(file)
+            self._length += len(found.unit.text)
+        return found
 
 
 def _is_root(folder: str) -> bool:
