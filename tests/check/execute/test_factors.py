@@ -57,6 +57,34 @@ def test_a_sum_over_a_count_of_the_data_is_a_ragged_mean():
     assert (made.reduction, made.ragged) == ("mean", True)
 
 
+@pytest.mark.parametrize(
+    "count",
+    [
+        "mask.sum().clamp(min=1)",
+        "mask.sum().clamp_min(1.0)",
+        "mask.float().sum().clip(1)",
+        "torch.clamp(mask.sum(), min=1)",
+        "torch.clamp_min(mask.sum(), 1)",
+        "torch.maximum(mask.sum(), one)",
+        "max(mask.sum(), 1)",
+        "max(1, mask.sum())",
+        "(mask.sum() + 1e-8)",
+        "(1e-8 + torch.sum(mask))",
+        "(y != 0).float().sum().clamp(min=1)",
+    ],
+)
+def test_a_count_that_is_kept_from_being_nothing_is_a_count(count):
+    source = SETUP + "l = torch.nn.functional.nll_loss(model(x), y, reduction='sum')\n"
+    made = value(f"{source}v = l / {count}")
+    assert (made.reduction, made.ragged) == ("mean", True)
+
+
+@pytest.mark.parametrize("count", ["max(n, 1)", "(n + 1e-8)", "n.clamp(min=1)", "(mask.sum() + 8)"])
+def test_other_numbers_are_none(count):
+    source = SETUP + "l = torch.nn.functional.nll_loss(model(x), y, reduction='sum')\n"
+    assert value(f"{source}v = l / {count}").ragged is None
+
+
 def test_losses_of_two_models_belong_to_both():
     made = value(SETUP + "other = torch.nn.Linear(1, 1)\nv = model(x).sum() + other(x).sum()")
     assert {net.known_as for net in made.nets} == {"model", "other"}

@@ -50,6 +50,8 @@ _WRITES = frozenset(
      "scatter_add_"}
 )  # fmt: skip
 """Methods that write a tensor into another one."""
+BOUNDS = frozenset({"clamp", "clamp_min", "clip", "maximum"})
+"""What keeps a count from being nothing."""
 _COUNTED = frozenset({"sum", "numel", "ne", "size"})
 _SHOWING = frozenset(
     {"backward", "zero_grad", "scale", "unscale_", "update", "step", "parameters",
@@ -157,6 +159,8 @@ def method(m: Machine, value: Unknown, call: Call) -> Value:
         return call.unknown(m)
     if name.endswith("_"):
         grads.changed(m, value, call)
+    if name in BOUNDS and tensors.is_count(value):
+        return value
     if name in _SAME or (name in _WRITES and _writes(m, value, call)):
         return value
     if name in {"add_tokens", "add_special_tokens"}:

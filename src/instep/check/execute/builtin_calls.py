@@ -153,6 +153,9 @@ def extreme(m: Machine, call: Call) -> Value:
     known = [value for value in plain if value is not None]
     if len(known) == len(plain) > 1:
         return min(known) if call.name == "min" else max(known)
+    counts = [value for value in call.args if tensors.is_count(value)]
+    if len(counts) == 1 and len(known) == len(plain) - 1 and call.name == "max":
+        return counts[0]
     return tensors.derive(m, call.node, call.args, call.scope)
 
 

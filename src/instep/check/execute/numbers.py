@@ -7,7 +7,7 @@ import operator
 import re
 from typing import TYPE_CHECKING, Any
 
-from instep.check.execute import factors
+from instep.check.execute import factors, tensors
 from instep.check.execute.lengths import MOST_EVERY
 from instep.check.execute.roles import Names
 from instep.check.execute.tensors import Tensor
@@ -101,6 +101,9 @@ def binary(
         joined = _joined(left, right)
         if joined is not None:
             return joined
+        for count, more in ((left, two), (right, one)):
+            if tensors.is_count(count) and more is not None and 0 < more <= 1:
+                return count  # which is kept from being nothing
     at = (kind, key(left), key(right))
     made = m.derived.get(at)
     if made is None:

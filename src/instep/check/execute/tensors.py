@@ -147,6 +147,11 @@ def copy(m: Machine, tensor: Tensor, node: ast.AST) -> Tensor:
     return made
 
 
+def is_count(value: Value) -> bool:
+    """Say whether a value is how many items the data leave, as `mask.sum()` is."""
+    return isinstance(value, Unknown) and value.known_as == SUM
+
+
 def as_tensor(m: Machine, value: Value, node: ast.AST) -> Tensor | None:
     """Return a value as a tensor; an unknown one becomes one, made by nobody knows what."""
     if isinstance(value, Tensor):

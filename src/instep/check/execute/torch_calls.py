@@ -90,6 +90,13 @@ def reduce(m: Machine, call: Call) -> Value:
     return made
 
 
+def bounded(m: Machine, call: Call) -> Value:
+    """Follow `torch.clamp(mask.sum(), min=1)`: a count that is kept from being nothing is one."""
+    if tensors.is_count(call.first):
+        return call.first
+    return tensors.derive(m, call.node, call.args, call.scope)
+
+
 def parametrize(m: Machine, call: Call) -> Value:
     """Follow `weight_norm(layer)`: the layer has other parameters afterwards."""
     net = unify(call.first)
