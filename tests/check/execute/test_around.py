@@ -136,3 +136,16 @@ def test_nothing_above_an_unmarked_folder_is_read(tmp_path):
     assert found(deep, LATE)[0] == [("INS401", "warning")]
     (tmp_path / "requirements.txt").write_text("numpy")  # a root, up to which it is one project
     assert found(deep, LATE)[0] == []
+
+
+@pytest.mark.parametrize("number", [2, 4, 50])
+def test_a_default_that_is_quoted_is_the_one_that_is_written(tmp_path, number):
+    (tmp_path / "options.py").write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\n"
+        f'parser.add_argument("--accum_iter", type=int, default={number})\n'
+    )
+    (tmp_path / "train.py").write_text(GATED.replace(" or i + 1 == len(loader)", ""))
+    file = str(tmp_path / "train.py")
+    (unit,) = read_units(file)
+    messages = [f.message for f in judge(unit, project=Project(), file=file).findings]
+    assert any(f"not a multiple of {number}, the gate's default" in text for text in messages)

@@ -13,6 +13,7 @@ from instep.check.execute import (
     containers,
     numbers,
     tensors,
+    versions,
 )
 from instep.check.execute.decisions import Undecided
 from instep.check.execute.definitions import Function
@@ -156,6 +157,9 @@ def boolean(m: Machine, node: ast.BoolOp, scope: Scope) -> Value:
 
 def compare(m: Machine, node: ast.Compare, scope: Scope) -> Value:
     """Evaluate `a < b`."""
+    known = versions.of_torch(m, node, scope)
+    if known is not None:
+        return known
     left = m.ev(node.left, scope)
     result: Value = True
     for op, right_node in zip(node.ops, node.comparators, strict=True):

@@ -151,6 +151,7 @@ def compute(kind: type[ast.operator], one: Any, two: Any) -> int | float | None:
 
 
 def _modulo(m: Machine, node: ast.AST, left: Value, right: Value, scope: Scope) -> Value:
+    m.look_up(right, scope.module)
     divisor = number(right)
     if divisor is None and isinstance(right, Unknown):
         divisor = right.number()
@@ -175,7 +176,6 @@ def _modulo(m: Machine, node: ast.AST, left: Value, right: Value, scope: Scope) 
     elif not sure:
         for loop in m.loops:
             loop.unsure = True
-    m.look_up(right, scope.module)
     rest.every, rest.written = divisor, written(right)
     for loop in m.loops:
         # One turn through heads or tasks is a sum over them, and not a batch in pieces.

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from instep.check.execute.lengths import MOST_EVERY
+
 if TYPE_CHECKING:
     import ast
     from collections.abc import Callable
@@ -104,7 +106,7 @@ class Unknown(Thing):
     def number(self) -> int:
         """Take it for a number, the same from now on."""
         if self.count is None:
-            self.count = self.usual if self.usual > 1 else COUNT
+            self.count = self.usual if 1 < self.usual <= MOST_EVERY else COUNT
         return self.count
 
 
@@ -113,7 +115,8 @@ def written(value: Value) -> Written:
     if not isinstance(value, Unknown):
         return "literal"
     if value.usual > 1:
-        return "default"
+        # It may have been taken for another number before it was looked up.
+        return "default" if value.count in {None, value.usual} else "nowhere"
     return "one" if value.usual else "nowhere"
 
 
