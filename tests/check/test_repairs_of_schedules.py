@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.check.repairs import MADE, codes, mended
+from tests.check.repairs import HEAD, MADE, codes, mended
 
 
 def test_a_loop_that_draws_by_hand_has_batches_and_no_pieces():
@@ -74,3 +74,31 @@ for x, y in loader:
         assert codes(text.format(zero)) == set()
     for other in ("fade", "lambda s: min(1.0, (s + 1) / n)", "lambda s: 1 - s / n"):
         assert codes(text.format(other)) == {"INS401"}
+
+
+RESUMED = (
+    HEAD
+    + """\
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [5, 7])
+
+def load(model, optimizer, scheduler, path):
+    kept = torch.load(path)
+    optimizer.load_state_dict(kept["optimizer"])
+    {loaded}
+    return kept["epoch"], model, optimizer, scheduler
+
+start, model, optimizer, scheduler = load(model, optimizer, scheduler, "best.pth")
+for epoch in range(start + 1, 12):
+    scheduler.step()
+    for x, y in loader:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+"""
+)
+
+
+def test_a_schedule_that_goes_on_skips_no_first_value():
+    assert codes(RESUMED.format(loaded='scheduler.load_state_dict(kept["scheduler"])')) == set()
+    assert codes(RESUMED.format(loaded="pass")) == {"INS401"}

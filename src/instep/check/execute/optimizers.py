@@ -145,6 +145,8 @@ def _through(m: Machine, value: Scaler, given: Value, call: Call) -> Value:
 
 def of_scheduler(m: Machine, value: Scheduler, call: Call) -> Value:
     """Call a method of a scheduler."""
+    if call.name == "load_state_dict":
+        value.skippable = True  # it goes on: its first value was used by whoever has saved it
     if call.name not in {"step", "step_update"}:
         return call.unknown(m)
     if _acts(value.accelerator or m.accumulating):
