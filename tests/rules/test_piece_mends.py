@@ -60,3 +60,37 @@ def test_pieces_get_a_name_where_they_need_one():
     assert unknown.endswith("    opt.step()\n    log()\n")
     taken = PIECES.format(iterated="cut(image, patches, pieces, parts)")
     assert "/ len" not in first("step_per_patch", taken, *PIECE_EVENTS)
+
+
+GRID = lines(
+    "for image in loader:",
+    "    for top in {first}:",
+    "        for left in range(0, 64, 32):",
+    "            patch = image[:, {cut}, left:left + 32]",
+    "            opt.zero_grad()",
+    "            loss = f(model(patch))",
+    "            loss.backward()",
+    "            opt.step()",
+)
+
+
+def test_a_grid_of_pieces_is_one_batch():
+    text = GRID.format(first="range(0, size, 32)", cut="top:top + 32")
+    assert first("step_per_patch", text, *PIECE_EVENTS) == lines(
+        "for image in loader:",
+        "    patches = len(range(0, size, 32)) * len(range(0, 64, 32))",
+        "    opt.zero_grad()",
+        "    for top in range(0, size, 32):",
+        "        for left in range(0, 64, 32):",
+        "            patch = image[:, top:top + 32, left:left + 32]",
+        "            loss = f(model(patch))",
+        "            (loss / patches).backward()",
+        "    opt.step()",
+    )
+
+
+def test_a_loop_that_does_not_cut_is_no_part_of_a_grid():
+    for given in ({"first": "range(3)", "cut": "0:32"}, {"first": "tops", "cut": "top:top + 32"}):
+        mended = first("step_per_patch", GRID.format(**given), *PIECE_EVENTS)
+        assert "        opt.step()\n" in mended
+        assert "        opt.zero_grad()\n        for left" in mended

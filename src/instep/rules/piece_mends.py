@@ -36,10 +36,11 @@ def step_after_pieces(finding: Finding, source: Source) -> Iterator[Fix]:
         if statement in loop.body
     ]
     closing = [s for s in loop.body if s is source.child_of(loop, step) or _closes(s)]
-    cleared: Edits | None = move(source, clears, loop) if clears else ()
-    stepped = move(source, closing, loop, after=True)
+    outer = _outermost(source, loop)
+    cleared: Edits | None = move(source, clears, outer) if clears else ()
+    stepped = move(source, closing, outer, after=True)
     title = "clear before the pieces and step after them"
-    sized = _size(source, loop)
+    sized = _size(source, loop) if outer is loop else _grid(source, loop, outer)
     if sized is not None:
         size, naming = sized
         calls = [source.call_at(event.place) for event in evidence(finding, Backward)]
@@ -47,6 +48,47 @@ def step_after_pieces(finding: Finding, source: Source) -> Iterator[Fix]:
         whole = f"{title}, and divide by their number"
         yield from offer(whole, naming, cleared, stepped, *mean, is_safe=False)
     yield from offer(title, cleared, stepped, is_safe=False)
+
+
+def _outermost(source: Source, loop: Loop) -> Loop:
+    """Return the loop in which all pieces are: a grid of them is gone through by two or three."""
+    for outer in source.loops(loop):
+        if not isinstance(outer, ast.For) or len(outer.body) != 1 or not _cuts(loop, outer):
+            break
+        loop = outer
+    return loop
+
+
+def _cuts(loop: Loop, outer: ast.For) -> bool:
+    """Say whether a loop counts where pieces are cut out."""
+    if not isinstance(outer.target, ast.Name) or _range(outer) is None:
+        return False
+    name = outer.target.id
+    slices = (node for node in ast.walk(loop) if isinstance(node, ast.Slice))
+    return any(isinstance(n, ast.Name) and n.id == name for cut in slices for n in ast.walk(cut))
+
+
+def _range(loop: ast.AST) -> ast.Call | None:
+    iterated = getattr(loop, "iter", None)
+    is_range = isinstance(iterated, ast.Call) and called(iterated) == "range"
+    return iterated if is_range else None
+
+
+def _grid(source: Source, loop: Loop, outer: Loop) -> tuple[str, Edits | None] | None:
+    """Return the number of pieces of a grid as code, with edits that give it a name."""
+    around = [each for each in [loop, *source.loops(loop)] if each is outer or _is_in(each, outer)]
+    ranges = [_range(each) for each in reversed(around)]
+    taken = {n.id for n in ast.walk(source.scope(loop)) if isinstance(n, ast.Name)}
+    name = next((name for name in _NAMES if name not in taken), None)
+    if name is None or any(each is None or each.keywords for each in ranges):
+        return None
+    counts = [f"len({source.code(each)})" for each in ranges if each is not None]
+    named = insert(source, outer, f"{name} = {' * '.join(counts)}")
+    return None if named is None or "\n" in "".join(counts) else (name, named)
+
+
+def _is_in(node: ast.AST, outer: ast.AST) -> bool:
+    return any(below is node for below in ast.walk(outer))
 
 
 def _closes(statement: ast.stmt) -> bool:
