@@ -104,3 +104,18 @@ def test_a_lazy_model_is_met_when_it_has_parameters():
     assert job.series.updates == {"optimizer": 4}
     assert {held.label for held in job.book.parameters.values()} >= {"lazy.0.weight", "lazy.1.bias"}
     assert [finding.code for finding in job.findings] == []
+
+
+class Refuses(torch.nn.Module):
+    def named_parameters(self, *args, **kwargs):
+        raise RuntimeError("not now")
+
+
+def test_what_cannot_be_read_is_no_model():
+    others = Refuses(), torch.nn.Module.__new__(torch.nn.Module)
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    book = Book(())
+    book.take_group(optimizer, list(model.parameters()), None)
+    assert [held.model for held in book.of_optimizer(optimizer)] == ["model"] * 2
+    del others

@@ -17,7 +17,14 @@ from instep.commands.watched import Outputs
 from instep.errors import WatchError
 from instep.reports.escape import visible
 from instep.rules.registry import names
-from instep.watching.launch import Program, Ready, code_of, once_imported, show
+from instep.watching.launch import (
+    Program,
+    Ready,
+    code_of,
+    once_imported,
+    show,
+    wait_for_threads,
+)
 from instep.watching.ranks import ranks_of
 from instep.watching.spool import Spool
 from instep.watching.voice import Voice, say
@@ -83,6 +90,7 @@ class Watch:
             forget = once_imported("torch", self._begin)
             code, ending, self.outputs.error = _ended(ready, self._crashed)
             forget()
+            wait_for_threads()
             self.finish(ending)
             if code == CANNOT_RUN:
                 with self._safely():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections import deque
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any
 
@@ -146,11 +146,14 @@ class Book:
     def _take_models(self) -> None:
         self._searches += 1
         modules = [thing for thing in gc.get_objects() if _is_module(thing)]
-        inside = {id(part) for module in modules for part in module._modules.values()}  # noqa: SLF001
+        inside = {
+            id(part) for module in modules for part in vars(module).get("_modules", {}).values()
+        }
         # A scripted copy shares the parameters of the model it was made of: that one names them.
         for module in sorted(modules, key=_is_scripted):
             if id(module) not in inside:
-                self.take_model(module)
+                with suppress(Exception):  # whoever is not made to its end, or refuses, is no model
+                    self.take_model(module)
 
     def take_model(self, model: Module, name: str | None = None) -> str | None:
         """Take a model and its parameters into the book; None if it has none."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sysconfig
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -67,9 +66,7 @@ class Job:
         self.recorder = Recorder(self.book, self.stream, self.series, self.sampler)
         self.judge = Judge(self.stream, self.gauges, self.series)
         self.seam = Seam(self.recorder)
-        patches = self.seam.patches
-        self.book.alone = patches.alone
-        patches.on_stranger = partial(leave_out, self.recorder, patches.strangers)
+        leave_out(self.recorder, self.seam.patches.threads)
         if writer is not None:
             self.series.told = Scalars(writer, self.seam.on_fault)
         self.quoting = Quoting()

@@ -10,6 +10,7 @@ import contextlib
 import importlib.util
 import os
 import sys
+import threading
 import traceback
 import types
 from dataclasses import dataclass
@@ -146,6 +147,14 @@ def code_of(error: SystemExit) -> int:
     with contextlib.suppress(Exception):  # as Python does where that fails
         print(error.code, file=sys.stderr)  # anything that can be printed
     return _FAILED
+
+
+def wait_for_threads() -> None:
+    """Wait for what Python waits for at the end of a program: threads that are no daemons."""
+    with contextlib.suppress(KeyboardInterrupt):  # and then Python does it once more
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and not thread.daemon:
+                thread.join()
 
 
 def show(error: BaseException) -> int | None:

@@ -52,7 +52,7 @@ class Seam:
                 "the job is not affected.\n"
             )
         if len(self.faults) >= _MOST_FAULTS:
-            self.patches.is_on = False
+            self.patches.is_open = False
 
 
 class _Net:

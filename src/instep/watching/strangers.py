@@ -1,50 +1,61 @@
-"""Threads that are not watched: what they train is none of our business.
-
-A backward holds no lock of Python's. While it runs in one thread, a gradient that another thread
-looks at may be replaced and gone, and the process with it.
-"""
+"""Threads that are not watched: what they train is none of our business."""
 
 from __future__ import annotations
 
 from threading import get_ident
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from torch.nn import Parameter
 
-    from instep.watching.book import Book
     from instep.watching.recorder import Recorder
+    from instep.watching.threads import Threads
 
 
-def leave_out(recorder: Recorder, strangers: set[int], thread: int) -> None:
-    """Let go of what a thread has made before it was known to be a stranger, and of what grows in
-    all of them.
-    """
-    book = recorder.book
-    _leave_growing(book, strangers)
-    for made in list(book.optimizers.values()):
-        optimizer = made.weak()
-        name = None if optimizer is None or made.thread != thread else book.met(optimizer)
-        if name is not None:
-            recorder.witnesses.forget(name)
-
-
-def _leave_growing(book: Book, strangers: set[int]) -> None:
-    """Have a book take no note of what grows in some threads, also those that are added later.
-
-    Not from the beginning on: a function of Python's takes longer than the method of a deque.
-    """
+def leave_out(recorder: Recorder, threads: Threads) -> None:
+    """Let a recorder leave alone what other threads train, as soon as there are any."""
+    book, strangers = recorder.book, threads.strangers
     direct = book.grown.append
-    if book.grew != direct:
-        return
+    left: set[int] = set()
 
     def grew(parameter: Parameter) -> None:
         if get_ident() not in strangers:
             direct(parameter)
+        elif id(parameter) not in left:
+            left.add(id(parameter))
+            held = book.parameters.get(id(parameter))
+            if held is not None:
+                forget(recorder, (weak() for weak in book.owners(held)))
 
-    book.grew = grew
-    for held in list(book.parameters.values()):
-        hooks = getattr(held.parameter, "_post_accumulate_grad_hooks", None) or {}
-        for key, hook in list(hooks.items()):
-            if hook == direct:
-                hooks[key] = grew
+    def met(thread: int) -> None:
+        # Not from the beginning on: a function takes longer than the method of a deque.
+        if book.grew is not grew:
+            book.grew = grew
+            for held in list(book.parameters.values()):
+                _replace_hooks(held.parameter, direct, grew)
+        mine = [made.weak() for made in list(book.optimizers.values()) if made.thread == thread]
+        forget(recorder, mine)
+
+    threads.on_stranger = met
+    threads.goes_back = lambda: recorder.is_going_back
+    threads.backwards = lambda: (
+        None if any(recorder.series.updates.values()) else recorder.fresh.total()
+    )
+    book.alone = threads.alone
+
+
+def forget(recorder: Recorder, optimizers: Iterable[Any]) -> None:
+    """Look no more at gradients of optimizers that another thread uses."""
+    for optimizer in optimizers:
+        name = None if optimizer is None else recorder.book.met(optimizer)
+        if name is not None:
+            recorder.witnesses.forget(name)
+
+
+def _replace_hooks(parameter: Parameter | None, old: Any, new: Any) -> None:
+    hooks = getattr(parameter, "_post_accumulate_grad_hooks", None) or {}
+    for key, hook in list(hooks.items()):
+        if hook == old:
+            hooks[key] = new

@@ -25,7 +25,8 @@ _GRADIENTS_MOVED = (
 
 def aside(job: Job) -> Iterator[str]:
     """Say what a summary must not keep quiet about: it would be taken for the whole."""
-    if not any(job.series.updates.values()) and _is_trained(job):
+    is_seen = any(job.series.updates.values()) or job.recorder.elsewhere
+    if not is_seen and _is_trained(job):
         yield "Weights changed all the same: a step that is compiled or made by hand is not seen."
     yield from _processes(job)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,15 +28,15 @@ def install(seam: Seam) -> None:
 def _around(seam: Seam, original: Callable[..., Any]) -> Callable[..., Any]:
     recorder, patches = seam.recorder, seam.patches
     backwards, updates = recorder.backwards, recorder.series.updates
-    settles, by_hand = patches.settles, ByHand(recorder.book, recorder.sampler.gauges)
+    threads, by_hand = patches.threads, ByHand(recorder.book, recorder.sampler.gauges)
     among = _among(seam, original, by_hand)
 
     def backward(*args: Any, **kwargs: Any) -> Any:
         # A reentrant checkpoint goes backward inside of a backward.
-        if is_compiling() or compiler() is not None:
+        if not patches.is_open or is_compiling() or compiler() is not None:
             return original(*args, **kwargs)
-        if recorder.is_going_back or not (patches.is_on and (patches.is_settled or settles())):
-            return patches.unseen(partial(original, *args, **kwargs))
+        if recorder.is_going_back or not (get_ident() == threads.home or threads.claims()):
+            return threads.unseen(partial(original, *args, **kwargs))
         if dispatching() or overriding():
             return among(*args, **kwargs)
         root = before = None

@@ -15,6 +15,7 @@ from torch.optim.optimizer import (
 from instep.watching.driven import is_driven
 from instep.watching.onlookers import dispatching, is_traced, overriding
 from instep.watching.patches import compiler, uncompiled
+from instep.watching.strangers import forget
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -154,6 +155,7 @@ def _clearing(seam: Seam, steps: _Steps, original: Callable[..., Any]) -> Callab
 
     def zero(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
         if is_compiling() or compiler() is not None or not patches.is_on or not holds(self):
+            _leave(seam, self)
             return original(self, *args, **kwargs)
         if dispatching() or overriding():
             return among(self, *args, **kwargs)
@@ -180,7 +182,7 @@ def _hook_steps(seam: Seam, steps: _Steps) -> None:
     @uncompiled
     def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if is_compiling() or compiler() is not None or not patches.is_on or not holds(optimizer):
-            seam.recorder.elsewhere += not is_compiling() and patches.is_elsewhere
+            seam.recorder.elsewhere += _leave(seam, optimizer)
             return
         frame = sys._getframe(1)  # noqa: SLF001  # torch's own, around the step
         if dispatching() or overriding():
@@ -209,6 +211,14 @@ def _hook_steps(seam: Seam, steps: _Steps) -> None:
         register_optimizer_step_post_hook(after),
     ):
         patches.later(handle.remove)
+
+
+def _leave(seam: Seam, optimizer: Optimizer) -> bool:
+    """Leave an optimizer alone that is used in another thread; say whether it is."""
+    if is_compiling() or not seam.patches.is_elsewhere:
+        return False
+    forget(seam.recorder, (optimizer,))
+    return True
 
 
 def _among(seam: Seam, then: Callable[..., None], *args: Any) -> None:

@@ -45,7 +45,7 @@ def install(seam: Seam) -> None:
             with seam.safely():
                 recorder.processes += not _comes_from(_MULTIPROCESSING)
         else:
-            seam.patches.is_on = False  # nobody would hear of what is seen there
+            seam.patches.is_open = False  # nobody would hear of what is seen there
         return child
 
     def run(original: Callable[..., Any], self: Any, *given: Any, **options: Any) -> None:
@@ -54,10 +54,10 @@ def install(seam: Seam) -> None:
             command = given[0] if given else options["args"]
             recorder.processes += may_train(command) and not _comes_from(_OWN)
 
-    seam.patches.replace(process.BaseProcess, "start", start)
-    seam.patches.replace(subprocess.Popen, "__init__", run)
+    seam.patches.replace(process.BaseProcess, "start", start, in_all_threads=True)
+    seam.patches.replace(subprocess.Popen, "__init__", run, in_all_threads=True)
     if hasattr(os, "fork"):
-        seam.patches.replace(os, "fork", fork)
+        seam.patches.replace(os, "fork", fork, in_all_threads=True)
 
 
 def may_train(command: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> bool:
