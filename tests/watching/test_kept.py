@@ -4,7 +4,6 @@ import pytest
 import torch
 
 import instep
-
 from tests.watching.jobs import found, gauges, run
 
 LOOP = """

@@ -15,6 +15,7 @@ from instep.watching.onlookers import dispatching, is_traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import CodeType
 
 _MISSING = object()
 _Foreign: type = getattr(threading, "_DummyThread", type(None))
@@ -25,6 +26,7 @@ A seam is blind where this is something, or `is_compiling()` or `is_traced()`: w
 did there would be compiled as well, or would break the user's graph. Each seam asks in its own
 words, because a call of a function that asks takes longer than the answer.
 """
+_PASSED_OVER = " (for warnings, as if in importlib._bootstrap)"
 _F = TypeVar("_F", bound="Callable[..., Any]")
 _T = TypeVar("_T")
 
@@ -41,6 +43,25 @@ def uncompiled(function: _F) -> _F:
         strategy = inner._FrameExecStrategy(action.SKIP, action.DEFAULT)  # noqa: SLF001
         inner.set_code_exec_strategy(function.__code__, strategy)
     return function
+
+
+def passed_over(function: _F) -> _F:
+    """Have warnings count without a function of ours that stands between torch and its caller.
+
+    torch warns at the line of whoever has called it, so many frames above its own. Python leaves
+    out of that count what has these two words in the name of its file, as imports have, and knows
+    no other way.
+    """
+    inner: Any = function
+    inner.__code__ = _renamed(inner.__code__)
+    return function
+
+
+@functools.cache
+def _renamed(code: CodeType) -> CodeType:
+    if code.co_filename.endswith(_PASSED_OVER):
+        return code
+    return code.replace(co_filename=code.co_filename + _PASSED_OVER)
 
 
 class Patches:
@@ -95,6 +116,7 @@ class Patches:
                 self._home, self.is_settled = get_ident(), True
         return self.is_on
 
+    @passed_over
     def unseen(self, backward: Callable[[], _T]) -> _T:
         """Go backward where nothing is seen; in a thread that is not watched, when it may."""
         here = get_ident()
@@ -131,6 +153,7 @@ class Patches:
 
         An inherited one is replaced for this owner alone. Code that is compiled finds the original.
         """
+        passed_over(around)
 
         def make(original: Callable[..., Any]) -> Callable[..., Any]:
             def replaced(*args: Any, **kwargs: Any) -> Any:
@@ -152,7 +175,7 @@ class Patches:
         """
         inherited = name not in vars(owner)
         original = getattr(owner, name)
-        replaced = functools.wraps(original)(uncompiled(make(original)))
+        replaced = functools.wraps(original)(uncompiled(passed_over(make(original))))
         setattr(owner, name, replaced)
 
         def undo() -> None:

@@ -14,7 +14,7 @@ from torch.optim.optimizer import (
 
 from instep.watching.driven import is_driven
 from instep.watching.onlookers import dispatching, is_traced, overriding
-from instep.watching.patches import compiler, uncompiled
+from instep.watching.patches import compiler, passed_over, uncompiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,6 +138,7 @@ def _clearing(seam: Seam, steps: _Steps, original: Callable[..., Any]) -> Callab
     recorder, patches, running = seam.recorder, seam.patches, steps.running
     clearing, holds = recorder.clearing, recorder.book.scope.holds
 
+    @passed_over
     def among(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
         """Do the same where modes are on, which are not to see it."""
         if is_traced():
