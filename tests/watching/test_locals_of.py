@@ -7,6 +7,13 @@ import torch
 from instep.watching.locals_of import locals_of
 from tests.watching.jobs import run
 
+MODULE = """
+x = 1
+same = locals_of(sys._getframe())
+class A:
+    y = len(locals_of(sys._getframe()))
+"""
+
 
 class Thing:
     pass
@@ -30,10 +37,7 @@ def test_what_others_have_asked_for_is_left():
 def test_names_of_a_module_and_a_class_are_theirs():
     assert locals_of(sys._getframe(0))
     left = {"sys": sys, "locals_of": locals_of}
-    exec(
-        "x = 1\nsame = locals_of(sys._getframe())\nclass A:\n    y = len(locals_of(sys._getframe()))",
-        left,
-    )
+    exec(MODULE, left)  # noqa: S102  # our own
     assert left["x"] == 1
     assert left["same"] is left
     assert left["A"].y > 0

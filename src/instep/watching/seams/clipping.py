@@ -43,7 +43,7 @@ def _around(seam: Seam, by: str, limit: str) -> Callable[..., Any]:
             kept = list(parameters)
             # Given on as what it was: an empty generator is warned about.
             is_empty = _is_generator(parameters) and not kept
-            parameters = (each for each in ()) if is_empty else kept
+            parameters = (each for each in kept) if is_empty else kept
         else:
             kept = [parameters]
         with seam.safely():
