@@ -30,7 +30,7 @@ WRONG, MEANT = TRAIN.format(comment=""), TRAIN.format(comment="  # noqa: INS101"
 RIGHT = WRONG.replace("    loss =", "    optimizer.zero_grad()\n    loss =")
 LINE = "train.py:10:5: error INS101 missing-zero-grad: `optimizer` is never cleared"
 SUMMARY = "instep: Watched 5 updates of `optimizer`: "
-MENDS = "`instep check --fix` may mend it in the source.\n"
+MENDS = "`instep check --fix train.py` mends it in the source.\n"
 FOUND = f"1 error found.\ninstep: {MENDS}"
 SOURCE = str(Path(instep.__file__).parents[1])
 
@@ -220,6 +220,14 @@ def test_torch_is_not_imported_before_the_program_does(write):
         (["-m", "no.such"], "there is no module 'no.such'"),
         (["-m"], "argument -m: expected one argument"),
         (["--stirct", "train.py"], "Did you mean --strict?"),
+        (["--epochs", "2", "train.py"], "come after it: instep watch train.py --epochs ..."),
+        (["--epochs=2", "train.py"], "come after it: instep watch train.py --epochs ..."),
+        (["--lr", "3", "train.py"], "unrecognized arguments: --lr.\n"),
+        (["--fix", "train.py"], "It is an option of `instep check`."),
+        (["exp.ipynb"], "'exp.ipynb' is a notebook, and cannot be run as a script."),
+        (["exp.ipynb"], "put `with instep.watch():` around the training in a cell"),
+        (["--report", "a.pdf", "train.py"], "'a.pdf' does not say what to write."),
+        (["--report", "page", "train.py"], "end it in .html for the page"),
         (["--select", "nothing", "train.py"], "nothing"),
         (["--output-file", "train.py", "train.py"], "that is a source file"),
         (["--report", "no/such/page.html", "train.py"], "its folder is not there"),
@@ -228,10 +236,60 @@ def test_torch_is_not_imported_before_the_program_does(write):
 )
 def test_what_cannot_be_done_is_refused_before_anything_runs(words, what, write, typed):
     write("raise SystemExit('it ran')")
+    write('{"cells": [], "metadata": null}', "exp.ipynb")
     code, out, err = typed(*words)
     assert (code, out) == (2, "")
     assert what in err
     assert "it ran" not in err
+
+
+def test_a_report_may_be_of_the_findings_alone(write, typed):
+    write(WRONG)
+    assert typed("--report", "found.json", "train.py")[0] == 0
+    assert [each["code"] for each in json.loads(Path("found.json").read_text())] == ["INS101"]
+    typed("--report", "found.txt", "--output-format=json", "train.py")
+    assert Path("found.txt").read_text().endswith(f"{SUMMARY[8:]}{FOUND[:15]}{MENDS}")
+
+
+UNFIXED = """
+import torch
+from torch.utils.data import DataLoader
+
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+kept = []
+for batch in DataLoader(torch.randn(48, 4), batch_size=1):
+    optimizer.zero_grad()
+    y = model(batch)
+    y.square().mean().backward()
+    optimizer.step()
+    kept.append(y)
+"""
+
+
+def test_only_what_the_checker_mends_is_said_to_be_mended(write, typed):
+    write(UNFIXED)
+    _, _, err = typed("train.py")
+    assert "INS605" in err
+    assert "check --fix" not in err
+
+
+def test_a_loop_that_the_checker_cannot_follow_is_not_said_to_be_mended(write, typed):
+    write("from pathlib import Path\nexec(Path('inner.txt').read_text())\n")
+    write(WRONG, "inner.txt")
+    _, _, err = typed("train.py")
+    assert "1 error found" in err
+    assert "check --fix" not in err
+
+
+def test_what_a_function_has_kept_is_told_at_the_end(write, typed):
+    lines = UNFIXED.splitlines()[1:]
+    write("def main():\n" + "\n".join(f"    {line}" for line in lines) + "\nmain()\n")
+    code, _, err = typed("--strict", "--report", "found.json", "train.py")
+    assert code == 1
+    assert err.count("INS605 memory-growth") == 2
+    assert err.endswith("1 warning found.\n")
+    assert [each["code"] for each in json.loads(Path("found.json").read_text())] == ["INS605"]
 
 
 def test_the_page_of_the_command():

@@ -56,6 +56,13 @@ def test_lines_of_another_file_stand_under_its_name():
     assert '<div class="file">model.py</div>' in html
 
 
+def test_what_is_advised_for_this_finding_is_the_one_advice():
+    finding = replace(small().findings[0], advice="Sum `loss` & divide.")
+    html = cards(small(findings=(finding,)))
+    assert "<h4>What to do</h4><p>Sum <code>loss</code> &amp; divide.</p>" in html
+    assert "Divide the loss by the number" not in html
+
+
 def test_a_finding_of_no_rule_has_no_advice():
     finding = Finding("INS999", "new", Severity.INFO, at(12), "something.", condition="x is None")
     html = cards(small(findings=(finding,)))

@@ -53,7 +53,7 @@ def test_a_running_job_says_what_comes_of_it():
     found = judged(rule, SCALER, *[plain(), *END] * 2, SCALE)
     assert found[10][1] == (
         "this loss does not go through `scaler`, which still divides its gradients by the loss "
-        "scale: the update of `optimizer` is 64 times too small."
+        "scale: the update of `optimizer` is up to 64 times too small."
     )
 
 

@@ -1,5 +1,9 @@
-import pytest
+import contextlib
 
+import pytest
+import torch
+
+import instep
 from tests.watching.jobs import found, gauges, run
 
 LOOP = """
@@ -94,3 +98,41 @@ def test_what_is_not_counted_is_not_denied(updates, least):
     watched = run(LOOP.replace("30", str(updates)).format(after="kept.append(y)"))
     count = 28 if updates == 30 else 64
     assert watched.findings[0].message.startswith(f"the graphs of {least}{count} earlier")
+
+
+IN_A_FUNCTION = """
+def main():
+    model = torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.Tanh(), torch.nn.Linear(8, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    kept = []
+    for update in range(40):
+        optimizer.zero_grad()
+        y = model(torch.randn(8, 16))
+        loss = y.square().mean()
+        loss.backward()
+        optimizer.step()
+        {after}
+    {end}
+main()
+"""
+
+
+@pytest.mark.parametrize("end", ["return kept", "raise ZeroDivisionError", "raise SystemExit(0)"])
+def test_what_a_function_has_kept_stays_told_when_it_has_returned(end):
+    job = instep.watch(live=False)
+    source = IN_A_FUNCTION.format(after="kept.append(y)", end=end)
+    with contextlib.suppress(ZeroDivisionError, SystemExit), job:
+        exec(compile(source, "train.py", "exec"), {"torch": torch})  # noqa: S102  # our own
+    assert found(job) == [("INS605", 10)]
+    assert job.findings[0].message.startswith("the graphs of 38 earlier backwards")
+
+
+def test_what_a_function_lets_go_while_it_trains_is_not_told():
+    after = "kept.append(y); kept = [] if update % 30 == 29 else kept"
+    assert found(run(IN_A_FUNCTION.format(after=after, end="return kept"))) == []
+
+
+def test_the_running_sum_of_an_epoch_has_an_end():
+    source = IN_A_FUNCTION.replace("kept = []", "kept = 0.0").replace("40", "90")
+    after = "kept += loss; kept = 0.0 if update % 30 == 29 else kept"
+    assert found(run(source.format(after=after, end="return kept"))) == []

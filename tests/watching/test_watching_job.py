@@ -201,6 +201,7 @@ def test_findings_print_as_people_read_them():
         wrong()
     [finding] = job.findings
     assert isinstance(job.findings, tuple)
+    assert (finding.path, finding.line) == (finding.place.path, finding.place.line)
     line = f"{finding.place.line}:{finding.place.column + 1}: error INS101 missing-zero-grad: "
     for said in (str(job.findings), repr(job.findings)):
         assert line in said

@@ -44,7 +44,7 @@ class Parser(argparse.ArgumentParser):
         """Refuse what was typed."""
         asked = self.prog if " " in self.prog else f"{self.prog} COMMAND"
         raise CheckError(
-            f"{message.rstrip('.')}.{_nearest(message)}",
+            f"{message.rstrip('.')}.{_nearest_in(message)}",
             why="what is not understood is not guessed.",
             fix=f"{asked} --help lists what can be said.",
             more="checking",
@@ -65,9 +65,24 @@ class WatchParser(Parser):
         rest = given[end:]
         if rest[:1] == ["--"] and read.module is None:
             del rest[0]
+        if unknown:
+            self._misplaced(unknown[0], rest)
         read.script = None if read.module is not None or not rest else rest.pop(0)
         read.arguments = rest
         return read, unknown
+
+    def _misplaced(self, word: str, rest: list[str]) -> NoReturn:
+        """Refuse an option that may be the program's own."""
+        shown = word.partition("=")[0]
+        # What its value is, nobody knows: the program is named only where that is clear.
+        name = rest[0] if rest and rest[0].endswith(".py") else "train.py"
+        raise CheckError(
+            f"unrecognized arguments: {shown}.{_nearest(word, cutoff=0.8)}",
+            why="options before the program are those of instep watch, and this is none of them.",
+            fix=f"options of the program come after it: instep watch {name} {shown} ...; "
+            f"{self.prog} --help lists those of instep.",
+            more="watching",
+        )
 
     def _program(self, given: list[str]) -> int:
         """Return where the program begins: after -m NAME, or at a word that is no option."""
@@ -176,7 +191,7 @@ def _watch(commands: argparse._SubParsersAction[Parser]) -> None:
     add("--strict", action="store_true", help="fail if an error or a warning was found")
     add("--output-format", choices=_FORMATS, default="text", help="default: text")
     add("--output-file", metavar="FILE", help="write the report there, also while the job runs")
-    add("--report", metavar="FILE", help="write a page for a browser: findings, windows, charts")
+    add("--report", metavar="FILE", help="write a page (.html), or findings (.json, .sarif, .txt)")
     add("--chrome-trace", metavar="FILE", help="write a timeline for Perfetto or chrome://tracing")
     add("-q", "--quiet", action="store_true", help="only the findings, at the end")
 
@@ -211,9 +226,18 @@ def _output(group: argparse._ArgumentGroup) -> None:
     add("--color", choices=("auto", "always", "never"), default="auto", help="default: auto")
 
 
-def _nearest(message: str) -> str:
+def _nearest_in(message: str) -> str:
     _, found, rest = message.partition("unrecognized arguments: ")
-    word = rest.split()[0].partition("=")[0] if found and rest.split() else ""
+    return _nearest(rest.split()[0]) if found and rest.split() else ""
+
+
+def _nearest(word: str, *, cutoff: float = 0.6) -> str:
+    """Say which option somebody may have meant.
+
+    >>> _nearest("--strickt"), _nearest("--epochs", cutoff=0.8)
+    (' Did you mean --strict?', '')
+    """
+    word = word.partition("=")[0]
     if not word.startswith("--"):
         return ""
     known = _known(build())
@@ -221,7 +245,7 @@ def _nearest(message: str) -> str:
         return f" It is an option of `instep {known[word]}`."
     import difflib  # noqa: PLC0415  # only for those who mistype
 
-    near = difflib.get_close_matches(word, known, n=1)
+    near = difflib.get_close_matches(word, known, n=1, cutoff=cutoff)
     return f" Did you mean {near[0]}?" if near else ""
 
 

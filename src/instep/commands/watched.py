@@ -16,8 +16,8 @@ from instep.errors import WatchError
 from instep.reports.files import put
 from instep.reports.options import Options
 from instep.reports.registry import render
-from instep.rules.registry import rule
 from instep.watching.apart import named
+from instep.watching.naming import format_of
 from instep.watching.quoting import Quoting
 from instep.watching.ranks import merged
 from instep.watching.unseen import aside
@@ -47,6 +47,7 @@ class Outputs:
         self._level = level
         self._quoting = Quoting()
         self._unheard: list[int] = []
+        self._mends = ""  # what the checker can do about it, once all is over
         self._is_alone = False  # the first rank has left before this one
         self._found: tuple[Finding, ...] = ()
         self.findings: tuple[Finding, ...] = ()
@@ -55,6 +56,8 @@ class Outputs:
         """The last line of what the program failed with."""
         files = (options.output_file, *(getattr(options, name) for name in _DRAWINGS))
         named = [file for file in files if file is not None]
+        if options.report is not None:
+            format_of(options.report)  # refuses a name that does not tell
         for file in named:
             _refuse(file)
         # The folder that the program was started in counts, wherever it goes.
@@ -102,12 +105,13 @@ class Outputs:
             self._tell(self.findings)
             return
         if self._is_alone:
-            self._tell_alone()
+            self._tell_alone(patience)
         if not self.ranks.is_first:
             return
         if self.ranks.folder is not None:
             own = self._heard(patience)
         self._take(own)
+        self._ask_checker(patience)
         try:
             self._files_written(ending)
         finally:
@@ -128,11 +132,12 @@ class Outputs:
                 self.ranks.tells(finding)
         return found
 
-    def _tell_alone(self) -> None:
+    def _tell_alone(self, patience: float | None) -> None:
         """Tell what nobody had told when the first rank left: there is nobody else who could."""
         heard = self.ranks.hear()
         self._unheard = self.ranks.unheard(heard)
         self._take(merged(self._compared(heard)))
+        self._ask_checker(patience)
         told = zip(self._found, self.findings, strict=True)
         fresh = tuple(shown for found, shown in told if self.ranks.tells(found))
         if self.ranks.is_last(heard):
@@ -142,6 +147,11 @@ class Outputs:
                 _put(self._late_file, self._report(Options()))
         finally:
             self._tell(fresh)
+
+    def _ask_checker(self, patience: float | None) -> None:
+        """See what it mends of all this, if there is time for it and anybody to tell."""
+        if patience is None and not self._options.quiet:
+            self._mends = _mended(self.findings, self._options.script, self._quoting.folder)
 
     def _compared(self, heard: list[Heard]) -> list[Heard]:
         """Return what the ranks have said, with what only shows when all of them are over."""
@@ -164,6 +174,10 @@ class Outputs:
         file = self._files.get(self._options.output_file)
         if file is not None:
             _put(file, self._report(Options()))
+        report = self._files.get(self._options.report)
+        name = None if report is None else format_of(report)
+        if report is not None and name is not None:
+            _put(report, self._report(Options(), name))
         self._drawn(ending)
 
     def _drawn(self, ending: str) -> None:
@@ -172,6 +186,7 @@ class Outputs:
             name: self._files[getattr(self._options, name)]
             for name in _DRAWINGS
             if getattr(self._options, name) in self._files
+            and not (name == "report" and format_of(self._options.report))
         }
         if not wanted or self.job is None:
             return
@@ -198,8 +213,9 @@ class Outputs:
             most_moments=_MOST_MOMENTS if ending == "running" else None,
         )
 
-    def _report(self, made: Options) -> str:
-        name = self._options.output_format
+    def _report(self, made: Options, name: str | None = None) -> str:
+        """Return the findings in a format; None: the one that was asked for."""
+        name = name or self._options.output_format
         if name != "text":
             return render(name, self.findings, self._quoting, described(name))
         text = render("text", self.findings, self._quoting, made)
@@ -233,7 +249,7 @@ class Outputs:
             aside=aside(self.job),
             is_open=bool(self._unheard),
         )
-        said += _mended(self.findings)
+        said += self._mends
         if self.ranks.folder is not None:
             said += (
                 f"Of {self.ranks.size:,} ranks; updates are counted on rank {self.ranks.rank}.\n"
@@ -245,13 +261,18 @@ class Outputs:
         return said
 
 
-def _mended(findings: tuple[Finding, ...]) -> str:
-    """Say that the checker may mend what was seen: a running job only shows what is wrong."""
-    number = sum(hasattr(rule(each.code), "mend") for each in findings)
-    if not number:
+def _mended(findings: tuple[Finding, ...], script: str | None, folder: str) -> str:
+    """Say what the checker mends of what was seen: a running job only shows what is wrong."""
+    try:
+        from instep.commands.mendable import mendable  # noqa: PLC0415  # loaded where it is used
+
+        found = mendable(findings, script, folder)
+    except Exception:  # noqa: BLE001  # a program may leave anything behind; the job is over
         return ""
-    which = "it" if len(findings) == 1 else f"{number:,} of them"
-    return f"`instep check --fix` may mend {which} in the source.\n"
+    if found is None:
+        return ""
+    which = "it" if len(findings) == 1 else f"{found.number:,} of them"
+    return f"`{found.command}` mends {which} in the source.\n"
 
 
 def _refuse(file: str) -> None:

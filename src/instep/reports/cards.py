@@ -35,7 +35,7 @@ def _card(finding: Finding, record: Record, number: int) -> str:
     name = escape(visible(finding.name))
     condition = condition_of(finding)
     when = "" if condition is None else f'<p class="when">{escape(visible(condition))}</p>'
-    todo, more = _advice(finding.code)
+    todo, more = _advice(finding)
     return f"""<article class="finding {severity}" id="finding-{number}">
 <header>
 <span class="badge">{severity}</span>
@@ -50,12 +50,16 @@ def _card(finding: Finding, record: Record, number: int) -> str:
 </article>"""
 
 
-def _advice(code: str) -> tuple[str, str]:
-    """Return what to do, and the rest of the rule's page; empty for what has no rule."""
-    found = rule(code)
+def _advice(finding: Finding) -> tuple[str, str]:
+    """Return what to do, and the rest of the rule's page; empty for what has no rule.
+
+    What is said of this finding alone stands in for the page's: it is what other reports say.
+    """
+    found = rule(finding.code)
     if found is None:
         return "", ""
     fix, why = remedy(found.__doc__ or "")
+    fix = visible(finding.advice) if finding.advice is not None else fix
     todo = f'<section class="todo"><h4>What to do</h4>{html_of(fix)}</section>\n' if fix else ""
     more = f"<details><summary>Why it matters</summary>{html_of(why)}</details>\n" if why else ""
     return todo, more

@@ -24,7 +24,7 @@ from instep.rules.mending import evidence
 from instep.rules.moving import inserts, moves
 from instep.rules.reading import distinct, is_hidden, is_managed, only_measures
 from instep.rules.scaler_names import unscaling
-from instep.rules.scaling import is_of_scale, may_scale, scale_of, scaler_of
+from instep.rules.scaling import is_of_scale, may_scale, most_scaled, scale_of, scaler_of
 from instep.rules.view import report, spelled
 from instep.trace import Backward, Clip, Step, Unscale
 from instep.trace.gradients import clears
@@ -126,11 +126,11 @@ def _in_gradients(events: Sequence[Event]) -> Sequence[Event]:
 
 
 def _message(view: View, window: WindowRecord, clip: Clip) -> str:
-    scale = scale_of(view, scaler_of(window))
+    scale = most_scaled(view, scaler_of(window))
     if scale is not None and scale > 1:
         return (
-            f"this clip saw gradients of `{spelled(window.optimizer)}` that are {scale:,.6g}× too "
-            "large: they are still multiplied by the loss scale."
+            f"this clip saw gradients of `{spelled(window.optimizer)}` that are up to "
+            f"{scale:,.6g}× too large: they are still multiplied by the loss scale."
         )
     limit = "" if clip.limit is None else f" to {clip.limit:g}"
     return (

@@ -85,3 +85,13 @@ class Finding:
     """The events that show it, the one at `place` first: what the fix is made from."""
     advice: str | None = None
     """What to do where no fix is offered, if it is not what the page begins with."""
+
+    @property
+    def path(self) -> str:
+        """The file that it is in."""
+        return self.place.path
+
+    @property
+    def line(self) -> int:
+        """Its line there, from 1; in a notebook, in the cell."""
+        return self.place.line

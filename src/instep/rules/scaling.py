@@ -30,7 +30,16 @@ def scaler_of(window: WindowRecord) -> str | None:
 
 def scale_of(view: View, scaler: str | None) -> float | None:
     """Return the latest loss scale of a scaler, or of any, where a running job has measured it."""
-    scales = {event.subject: event.value for event in measured(view, "loss-scale")}
+    return _scale(view, scaler, "loss-scale")
+
+
+def most_scaled(view: View, scaler: str | None) -> float | None:
+    """Return the highest loss scale so far: unlike the latest, it is soon the same to the end."""
+    return _scale(view, scaler, "loss-scale-at-most") or scale_of(view, scaler)
+
+
+def _scale(view: View, scaler: str | None, quantity: str) -> float | None:
+    scales = {event.subject: event.value for event in measured(view, quantity)}
     return scales.get(scaler) or next(iter(scales.values()), None)
 
 

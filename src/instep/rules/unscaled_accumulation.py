@@ -88,7 +88,8 @@ for update in range(1000):
 
 _OF_ITEMS = (
     'Sum each loss over its items (`reduction="sum"`) and divide by the number of items in the '
-    "whole window: micro-batches with ignored or masked items are not equal parts of it."
+    "whole window: micro-batches that differ in it (a short last one, or items that are ignored or "
+    "masked) are not equal parts of it."
 )
 _EVENS_OUT = frozenset(
     {"Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "Lion", "NAdam", "RAdam", "RMSprop", "Rprop"}

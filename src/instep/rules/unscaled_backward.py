@@ -23,7 +23,7 @@ from instep.rules.finding import Severity
 from instep.rules.losses import backpropagated
 from instep.rules.mending import evidence, offer, scaler_name
 from instep.rules.reading import distinct, is_hidden, is_managed, since_clear
-from instep.rules.scaling import is_of_scale, may_scale, scale_of
+from instep.rules.scaling import is_of_scale, may_scale, most_scaled, scale_of
 from instep.rules.spelling import receiver
 from instep.rules.view import report, spelled
 from instep.trace import Backward, Step
@@ -85,7 +85,7 @@ def _judge(view: View, window: WindowRecord) -> Iterator[Finding | None]:
     if not may_scale(view, step.scaler) or is_hidden(since_clear(window)):
         return
     scaled = [backward for backward in window.kept if backward.scaled]
-    scale = scale_of(view, step.scaler)
+    scale = most_scaled(view, step.scaler)
     by_hand = view.read(_by_hand)
     # One that has a scale was given something to scale, and its steps do not raise.
     ever = scale is not None or any(b.scaled is not False for b in view.trace.of(Backward))
@@ -132,7 +132,7 @@ def _message(
             f"no loss goes through `{scaler}`, so its first step raises where it is enabled "
             f"and `{spelled(window.optimizer)}` is never updated."
         )
-    times = f"{scale:,.6g}" if scale is not None and scale > 1 else "that many"
+    times = f"up to {scale:,.6g}" if scale is not None and scale > 1 else "that many"
     return (
         f"this loss does not go through `{scaler}`, which still divides its gradients by the loss "
         f"scale: the update of `{spelled(window.optimizer)}` is {times} times too small."

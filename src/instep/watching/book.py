@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections import deque
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any
 
@@ -128,10 +128,6 @@ class Book:
         self._forget()
         return id_
 
-    def is_named(self, thing: object) -> bool:
-        """Say whether a thing has been met."""
-        return self.met(thing) is not None
-
     def find_models(self) -> None:
         """Look for models that are alive: those that are no part of another one."""
         started = thread_time()
@@ -152,13 +148,12 @@ class Book:
         # A scripted copy shares the parameters of the model it was made of: that one names them.
         for module in sorted(modules, key=_is_scripted):
             if id(module) not in inside:
-                with suppress(Exception):  # whoever is not made to its end, or refuses, is no model
-                    self.take_model(module)
+                self.take_model(module)
 
     def take_model(self, model: Module, name: str | None = None) -> str | None:
         """Take a model and its parameters into the book; None if it has none."""
         # Those of a lazy layer take no hooks yet: they are met with the optimizer that gets them.
-        held = [each for each in model.named_parameters() if not is_lazy(each[1])]
+        held = [each for each in _parameters_of(model) if not is_lazy(each[1])]
         if not held:
             return None
         id_ = self.name(core_model(model), name or type(core_model(model)).__name__.lower())
@@ -336,7 +331,7 @@ class Book:
     def alive(self) -> list[str]:
         """Return the optimizers that are alive and have a name."""
         alive = (made.weak() for made in self.optimizers.values())
-        return [self.optimizer_name(each) for each in alive if self.is_named(each)]
+        return [self.optimizer_name(each) for each in alive if self.met(each) is not None]
 
     def empty(self) -> tuple[str, ...]:
         """Return the optimizers none of whose parameters has a gradient."""
@@ -384,6 +379,13 @@ class Book:
 
 def _by_oneself() -> AbstractContextManager[bool]:
     return nullcontext(enter_result=True)
+
+
+def _parameters_of(model: Module) -> list[tuple[str, Parameter]]:
+    try:
+        return list(model.named_parameters())
+    except Exception:  # noqa: BLE001  # one that is not made to its end, or refuses, is no model
+        return []
 
 
 def _is_module(thing: object) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.trace import GradRead
 from instep.trace.place import place_of
+from instep.watching.locals_of import locals_of
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
@@ -41,8 +42,9 @@ def tell(error: BaseException, recorder: Recorder) -> None:
 
 def _parameter(frame: FrameType, text: str, book: Book) -> str | None:
     """Return the parameter whose gradient a line asks for by a name, where that is None."""
+    names = locals_of(frame)
     for name in dict.fromkeys(_NAMED.findall(text)):
-        value: Any = frame.f_locals.get(name)
+        value: Any = names.get(name)
         held = book.parameters.get(id(value))
         if held is not None and held.weak() is value and value.grad is None:
             return held.label

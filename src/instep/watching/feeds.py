@@ -74,7 +74,7 @@ class Feeds:
 
     def _name(self, loader: object, place: Place | None) -> str:
         book = self._recorder.book
-        if book.is_named(loader):
+        if book.met(loader) is not None:
             return book.name(loader, "loader")
         earlier = self._places.get(place)
         if earlier is not None and earlier[0]() is None:  # a new one for each epoch is one of them

@@ -10,6 +10,7 @@ foreign-evaluated     modules of those, if all are in eval mode          modules
 backwards-in-gradient backwards in an update since the last clear        backwards
 gradients-uncleared   parameters left out where others are cleared       parameters   their names
 loss-scale            what a scaler multiplies losses by                 times        the scaler
+loss-scale-at-most    the highest of these so far                        times        the scaler
 nonfinite-updates     updates made with gradients that were not finite   updates, or
                                                                          updates at least
 nonfinite-weights     parameters that are not finite at the end          parameters   their names

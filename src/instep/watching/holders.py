@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from instep.watching.locals_of import locals_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from types import FrameType
@@ -50,7 +52,7 @@ def holder(graphs: int) -> Holder | None:
 
 
 def _names(frame: FrameType) -> Iterator[tuple[str, Any]]:
-    for names in (frame.f_locals, frame.f_globals):
+    for names in (locals_of(frame), frame.f_globals):
         yield from _own(names)
         me = names.get("self")
         yield from _own(getattr(me, "__dict__", {}), "self.")

@@ -70,6 +70,10 @@ class KeptGraphs:
 
     def after_step(self, updates: int, *, is_last: bool = False) -> None:
         """Count the graphs of earlier updates that are still alive."""
+        if is_last and self._told:
+            # Functions that have returned have let go of what they had kept: that says nothing of
+            # the job, whose memory did grow until then.
+            return
         if not self._tokens:
             return
         old = self._old(updates)

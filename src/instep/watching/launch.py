@@ -64,6 +64,13 @@ class Ready:
 
     def _find_script(self) -> None:
         self.first = self.program.name
+        if self.first.endswith(".ipynb"):
+            raise WatchError(
+                f"{self.first!r} is a notebook, and cannot be run as a script.",
+                why="instep watch runs a Python program; the cells of a notebook run in Jupyter.",
+                fix="put `with instep.watch():` around the training in a cell of it.",
+                more="watching",
+            )
         # Joined and not resolved, as Python does it: neither links nor ".." are followed.
         file = os.path.join(os.getcwd(), self.program.name)  # noqa: PTH109, PTH118
         loader = SourceFileLoader("__main__", file)

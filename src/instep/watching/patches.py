@@ -11,6 +11,7 @@ from torch.compiler import is_compiling
 
 from instep.watching.onlookers import dispatching, is_traced
 from instep.watching.threads import Threads
+from instep.watching.warned import passed_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,6 +68,7 @@ class Patches:
 
         An inherited one is replaced for this owner alone. Code that is compiled finds the original.
         """
+        passed_over(around)
 
         def make(original: Callable[..., Any]) -> Callable[..., Any]:
             def replaced(*args: Any, **kwargs: Any) -> Any:
@@ -89,7 +91,7 @@ class Patches:
         """
         inherited = name not in vars(owner)
         original = getattr(owner, name)
-        replaced = functools.wraps(original)(uncompiled(make(original)))
+        replaced = functools.wraps(original)(uncompiled(passed_over(make(original))))
         setattr(owner, name, replaced)
 
         def undo() -> None:

@@ -179,7 +179,7 @@ class Recorder:
 
     def regrouped(self, optimizer: Optimizer) -> None:
         """Tell of an optimizer that was given more, if it was told of before."""
-        if self.book.is_named(optimizer):
+        if self.book.met(optimizer) is not None:
             id_ = self.book.optimizer_name(optimizer)
             if id_ in self.facts:
                 self._introduce_optimizer(id_, optimizer)

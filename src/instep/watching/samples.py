@@ -72,6 +72,7 @@ class Sampler:
         self._added: dict[str, dict[Any, int]] = {}  # backwards that were in the latest update
         self._updates = series.updates
         self._scales: dict[str, Later] = {}
+        self._most_scaled: dict[str, float] = {}  # the highest so far, by scaler
 
     def is_due(self, updates: int) -> bool:
         """Say whether there is time to measure."""
@@ -79,7 +80,7 @@ class Sampler:
 
     def forget(self, name: str) -> None:
         """Drop what is known of an optimizer that has died."""
-        for table in (self._places, self._added):
+        for table in (self._places, self._added, self._most_scaled):
             table.pop(name, None)
         self.ratios.forget(name)
         self.unreached.forget(name)
@@ -120,6 +121,8 @@ class Sampler:
         if waiting is not None and waiting.is_here:
             (number,) = self._scales.pop(scaler).numbers
             self.gauges.show("loss-scale", None, number, unit="times", subject=scaler)
+            most = self._most_scaled[scaler] = max(number, self._most_scaled.get(scaler, 0.0))
+            self.gauges.show("loss-scale-at-most", None, most, unit="times", subject=scaler)
 
     def clipped(self, norm: Any) -> None:
         """Take the norm that a clip has computed."""

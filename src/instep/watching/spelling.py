@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from instep.watching.locals_of import locals_of
 from instep.watching.wrappers import core
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import FrameType
 
 _OWN = __file__[: -len("watching/spelling.py")]
@@ -34,14 +36,14 @@ def spelled(thing: object, skip: tuple[str, ...]) -> str | None:
         file = frame.f_code.co_filename
         if not file.startswith(_OWN) and not file.startswith(skip):
             own = (*_OWNERS, *frame.f_code.co_varnames[: frame.f_code.co_argcount][:1])
-            found = _in(frame.f_locals, thing, own) or _in(frame.f_globals, thing)
+            found = _in(locals_of(frame), thing, own) or _in(frame.f_globals, thing)
             if found is not None:
                 return found
         frame = frame.f_back
     return None
 
 
-def _in(names: dict[str, Any], thing: object, owners: tuple[str, ...] = _OWNERS) -> str | None:
+def _in(names: Mapping[str, Any], thing: object, owners: tuple[str, ...] = _OWNERS) -> str | None:
     for name, value in list(names.items())[:_MOST_NAMES]:
         if not name.startswith("_") and (value is thing or core(value) is thing):
             return name

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from threading import get_ident
 from typing import TYPE_CHECKING, TypeVar
 
+from instep.watching.warned import passed_over
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -79,6 +81,7 @@ class Threads:
         with self._gate:
             yield not self._going and not self._is_taken(get_ident())
 
+    @passed_over
     def unseen(self, backward: Callable[[], _T]) -> _T:
         """Go backward where nothing is seen: in another thread, when it may."""
         here = get_ident()

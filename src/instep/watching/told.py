@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from instep.errors import WatchError
@@ -14,15 +13,15 @@ from instep.reports.registry import render
 from instep.reports.text import header
 from instep.rules.finding import Finding
 from instep.rules.registry import rulebook
+from instep.watching.naming import format_of
 from instep.watching.record_of import record_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from instep.watching.job import Job
     from instep.watching.quoting import Quoting
-
-_FORMATS = {".json": "json", ".sarif": "sarif", ".txt": "text"}
 
 
 class Findings(tuple[Finding, ...]):
@@ -49,19 +48,12 @@ class Findings(tuple[Finding, ...]):
 
 def write(job: Job, path: str | Path) -> None:
     """Write a report whose format its name tells: .html, .json, .sarif or .txt."""
-    suffix = Path(path).suffix.lower()
-    if suffix not in {".html", ".htm", *_FORMATS}:
-        raise WatchError(
-            f"{str(path)!r} does not say what to write.",
-            why="the format of a report is told by how the name of its file ends.",
-            fix="end it in .html for the page, or in .json, .sarif or .txt for the findings.",
-            more="watching",
-        )
+    name = format_of(path)
     try:
-        if suffix not in _FORMATS:
+        if name is None:
             page.write(record_of(job, ending=job.ending), path)
         else:
-            put(path, _text(job, _FORMATS[suffix]))
+            put(path, _text(job, name))
     except OSError as error:
         raise WatchError(
             f"{str(path)!r} was not written ({error.strerror or error}).",

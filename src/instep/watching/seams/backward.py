@@ -13,6 +13,7 @@ from instep.watching.byhand import ByHand
 from instep.watching.losses import root_of
 from instep.watching.onlookers import dispatching, is_traced, overriding
 from instep.watching.patches import compiler
+from instep.watching.warned import passed_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,4 +99,4 @@ def _among(seam: Seam, original: Callable[..., Any], by_hand: ByHand) -> Callabl
                 by_hand.after_backward(recorder.place())
         return done
 
-    return backward
+    return passed_over(backward)

@@ -42,7 +42,8 @@ def _around(seam: Seam, by: str, limit: str) -> Callable[..., Any]:
         if not isinstance(parameters, torch.Tensor):
             kept = list(parameters)
             # Given on as what it was: an empty generator is warned about.
-            parameters = kept if not _is_generator(parameters) or kept else iter(())
+            is_empty = _is_generator(parameters) and not kept
+            parameters = (each for each in kept) if is_empty else kept
         else:
             kept = [parameters]
         with seam.safely():

@@ -16,6 +16,7 @@ from instep.watching.driven import is_driven
 from instep.watching.onlookers import dispatching, is_traced, overriding
 from instep.watching.patches import compiler, uncompiled
 from instep.watching.strangers import forget
+from instep.watching.warned import passed_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,6 +140,7 @@ def _clearing(seam: Seam, steps: _Steps, original: Callable[..., Any]) -> Callab
     recorder, patches, running = seam.recorder, seam.patches, steps.running
     clearing, holds = recorder.clearing, recorder.book.scope.holds
 
+    @passed_over
     def among(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
         """Do the same where modes are on, which are not to see it."""
         if is_traced():
