@@ -8,6 +8,7 @@
     ├── StateError      (ValueError)    a state_dict that belongs to something else
     ├── CheckpointError (OSError)       a checkpoint that cannot be written, or is not whole
     ├── SplitError      (ValueError)    a batch that cannot be cut as asked
+    ├── CallError       (TypeError)     an argument that has another name here, or is missing
     ├── CheckError      (ValueError)    a path, a setting or a baseline that cannot be used
     └── WatchError      (RuntimeError)  a job that cannot be watched, or was not right
     InstepWarning       (UserWarning)   said once: training goes on, but something is off
@@ -98,6 +99,10 @@ class CheckpointError(InstepError, OSError):
 
 class SplitError(InstepError, ValueError):
     """A batch cannot be cut the way that was asked for."""
+
+
+class CallError(InstepError, TypeError):
+    """A call has an argument by the name that it has elsewhere, or lacks one."""
 
 
 class CheckError(InstepError, ValueError):

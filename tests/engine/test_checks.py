@@ -107,3 +107,11 @@ def test_weights():
         with pytest.raises(ItemsError, match="weight is"):
             host_weight(weight)
     assert host_count(0) == 0.0
+
+
+def test_a_count_has_no_graph():
+    for items in (torch.tensor(2.0, requires_grad=True), torch.ones(1, requires_grad=True).sum()):
+        with pytest.raises(ItemsError, match="items requires a gradient") as caught:
+            count_of(items)
+        assert "detach" in caught.value.fix
+        assert count_of(items.detach()) == items.item()

@@ -22,7 +22,7 @@ from torch.utils.data import (
 import instep
 from instep.distributed import shard
 from instep.engine.ends import Expected
-from instep.errors import WindowError
+from instep.errors import InstepWarning, WindowError
 from tests.engine.kit import mlp
 
 
@@ -139,7 +139,6 @@ DATA = Numbers()
         (DataLoader(DATA, 2), 6),
         (DataLoader(DATA, 5), 3),
         (DataLoader(DATA, 5, drop_last=True), 2),
-        (DataLoader(DATA, 20, drop_last=True), 0),
         (DataLoader(DATA, None), 12),
         (DataLoader(DATA, None, sampler=SubsetRandomSampler([1, 2])), 2),
         (DataLoader(DATA, 2, sampler=RandomSampler(DATA, num_samples=7)), 4),
@@ -163,6 +162,12 @@ DATA = Numbers()
 )
 def test_nobody_hears_of_it_where_all_is_well(loader, came):
     assert len(trained(loader, style="function")) == came
+
+
+def test_fewer_samples_than_a_batch_are_said_to_be_none():
+    with pytest.warns(InstepWarning, match="gave no batch") as caught:
+        assert trained(DataLoader(DATA, 20, drop_last=True), style="function") == []
+    assert "drop_last=True" in str(caught[0].message)
 
 
 @pytest.mark.parametrize(("rank", "came"), [(0, 3), (1, 2), (2, 2)])

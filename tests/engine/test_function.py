@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pack_sequence
 import instep
 from instep.engine.function import read_result
 from instep.engine.reference import relative_error
-from instep.errors import LossError
+from instep.errors import ItemsError, LossError, SplitError
 
 LENGTHS = [5, 2, 7, 1, 3, 7, 4]
 SPLITS = [
@@ -93,3 +93,77 @@ def test_a_lone_loss_without_items_says_what_it_may_be():
         read_result(torch.ones(()), None)
     assert "no tensor whose length" in caught.value.why
     assert "different numbers" in caught.value.why
+
+
+def samples(count, kind=tuple):
+    torch.manual_seed(0)
+    made = [(torch.randint(0, 11, (12,)), torch.randint(0, 3, ())) for _ in range(count)]
+    return made if kind is tuple else [{"t": t, "y": y} for t, y in made]
+
+
+def listed_loss(model, piece):
+    pairs = [tuple(sample.values()) if isinstance(sample, dict) else sample for sample in piece]
+    tokens, labels = torch.stack([t for t, _ in pairs]), torch.stack([y for _, y in pairs])
+    return F.cross_entropy(model(tokens).mean(1), labels), len(piece)
+
+
+@pytest.mark.parametrize("kind", [tuple, dict])
+@pytest.mark.parametrize("split", [*SPLITS, instep.Micro(2, dim=None)], ids=repr)
+def test_lists_of_samples(split, kind):
+    torch.manual_seed(0)
+    found, true = gradients(Tagger().double(), samples(7, kind), listed_loss, split)
+    assert relative_error(found, true) < 1e-10
+
+
+@pytest.mark.parametrize("split", [None, 2])
+def test_a_lone_loss_of_a_list_of_samples_counts_them(split):
+    model = Tagger().double()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    update = stepper.step(samples(5), lambda piece: listed_loss(model, piece)[0], split=split)
+    assert (update.items, update.micro_batches) == (5, 1 if split is None else 3)
+    assert instep.verify(stepper, samples(5), lambda p: listed_loss(model, p)[0], split=split).ok
+
+
+def test_two_passes_over_a_list_of_samples():
+    model = Tagger().double()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+    def encode(piece):
+        return model(torch.stack([t for t, _ in piece])).mean(1)
+
+    def loss(found, batch):
+        return F.cross_entropy(found @ found.T, torch.arange(len(batch)))
+
+    assert instep.verify(stepper, samples(7), loss, split=2, encode=encode).ok
+
+
+def test_a_batch_that_is_not_cut_may_be_of_any_sizes():
+    model = nn.Linear(3, 1)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    batch = (torch.ones(4, 3), torch.ones(7, 1))
+    update = stepper.step(batch, lambda piece: (model(piece[0]).square().mean(), 4))
+    assert update.items == 4
+    with pytest.raises(LossError, match="without its items") as caught:
+        stepper.step(batch, lambda piece: model(piece[0]).square().mean())
+    assert "different lengths" in caught.value.why
+
+
+def test_auto_is_no_number():
+    model = nn.Linear(3, 1)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(SplitError, match="split is 'auto'") as caught:
+        stepper.step(torch.ones(4, 3), lambda piece: model(piece).mean(), split="auto")
+    assert 'instep.Micro("auto")' in caught.value.fix
+
+
+def test_a_term_without_its_items_is_named():
+    with pytest.raises(ItemsError, match="term 'mse' without its items") as caught:
+        read_result({"l1": (torch.ones(()), 3), "mse": torch.ones(())}, 3)
+    assert "{'mse': (loss, items), ...}" in caught.value.fix
+
+
+def test_what_requires_a_gradient_is_no_count():
+    model = nn.Linear(3, 1)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(ItemsError, match="requires a gradient"):
+        stepper.step(torch.ones(4, 3), lambda piece: (model(piece).mean(), model(piece).mean()))

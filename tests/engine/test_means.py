@@ -17,6 +17,7 @@ X = torch.randn(8, 5, generator=torch.Generator().manual_seed(0))
 UNEVEN = torch.tensor([0, -100, -100, 0, 1, 2, 1, 1])
 EVEN = torch.tensor([0, -100, -100, 0, 1, -100, -100, 1])
 FULL = torch.tensor([0, 1, 2, 0, 1, 2, 1, 1])
+HALVES = torch.tensor([0.3, 0.5, 1.1])
 WEIGHT = torch.tensor([1.0, 2.0, 5.0])
 
 
@@ -155,3 +156,47 @@ def test_a_sum_that_is_declared_as_a_mean_is_noticed_and_the_other_way_round():
 )
 def test_right_loops_of_the_users_own_hear_nothing(make, items, options):
     assert told(UNEVEN, make, items, **options) == []
+
+
+def test_a_sum_that_is_returned_is_told_what_to_return():
+    def summed(model, x, y):
+        return F.cross_entropy(model(x), y, reduction="sum")
+
+    (text,) = said(FULL, summed)
+    assert "return the mean, or (loss / items, items)" in text
+    assert "backward" not in text.split("fix:")[1]
+    (text,) = said(UNEVEN, lambda m, x, y: (bare(m, x, y), len(y)))
+    assert "return loss, (targets != -100).sum()" in text
+
+
+def accuracy(model, x, y):
+    return (model(x).argmax(1) == y).float().mean() * 0.5 + 0.25
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda m, x, y: (bare(m, x, y), accuracy(m, x, y)),
+        lambda m, x, y: (bare(m, x, y), 0.7),
+        lambda m, x, y: {"a": (F.mse_loss(m(x), x[:, :3]), accuracy(m, x, y))},
+        lambda m, x, y: (F.smooth_l1_loss(m(x), x[:, :3]), 0.7),
+    ],
+)
+def test_a_metric_beside_the_loss_is_said_once(make):
+    (text,) = said(FULL, make, times=3)
+    assert "is not what its loss divides by" in text
+    assert "metric" in text
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda m, x, y: (F.cross_entropy(m(x), y, weight=HALVES), HALVES[y].sum()),
+        lambda m, x, y: (F.cross_entropy(m(x), y, weight=HALVES), float(HALVES[y].sum())),
+        lambda m, x, y: ((m(x).square().mean(1) * HALVES[y]).sum() / HALVES[y].sum(), 1.3),
+        lambda m, x, y: (F.mse_loss(m(x), x[:, :3]), len(x)),
+        lambda m, x, y: (F.mse_loss(m(x), x[:, :3]), float(len(x))),
+    ],
+)
+def test_counts_with_fractions_are_counts(make):
+    assert said(FULL, make) == []

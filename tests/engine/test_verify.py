@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import instep
-from instep.errors import LossError, WindowError
+from instep.errors import LossError, SetupError, WindowError
 from tests.engine.kit import assert_bit_identical
 
 X = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
@@ -251,7 +251,52 @@ def test_a_loss_that_fixes_its_type_is_named(wrong):
         instep.verify(stepper_of(model), X, lambda x: wrong(x, model[0]).mean())
 
 
+def test_weights_of_classes_in_another_type_are_named():
+    model = nn.Linear(5, 3)
+    weight = torch.tensor([1.0, 2.0, 5.0])
+
+    def loss(batch):
+        return nn.functional.cross_entropy(model(batch[0]), batch[1], weight=weight)
+
+    with pytest.raises(LossError, match="does not run in float64") as caught:
+        instep.verify(stepper_of(model), (X, Y), loss, split=4)
+    assert "weight.to(logits.dtype)" in caught.value.fix
+
+
 def test_other_errors_of_a_loss_are_its_own():
     model = plain_net()
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         instep.verify(stepper_of(model), X, lambda x: model(x[:, :2]).mean())
+
+
+def test_it_is_given_a_stepper():
+    model = nn.Linear(3, 1)
+    with pytest.raises(SetupError, match=r"given a Linear, not an instep\.Stepper") as caught:
+        instep.verify(model, torch.ones(4, 3), lambda x: model(x).mean(), split=2)
+    assert "instep.Stepper(model, optimizer)" in caught.value.fix
+
+
+def test_notes_say_which_model():
+    models = [nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)) for _ in range(2)]
+    optimizer = torch.optim.SGD([p for model in models for p in model.parameters()], lr=0.1)
+    stepper = instep.Stepper(models, optimizer)
+    found = instep.verify(
+        stepper, torch.randn(6, 3), lambda x: models[1](models[0](x)).square().mean(), split=2
+    )
+    assert [note.split()[0] for note in found.notes[:2]] == ["models[0].1", "models[1].1"]
+
+
+def test_samples_along_another_dimension_are_verified_along_it():
+    torch.manual_seed(0)
+    model = nn.Linear(2, 1)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    batch = (torch.randn(7, 3, 2), torch.randn(5, 3))
+    split = instep.Micro(2, dim=1)
+
+    def right(piece):
+        return (model(piece[0]).squeeze(-1).mean(0) - piece[1].mean(0)).square().mean()
+
+    assert instep.verify(stepper, batch, right, split=split).ok
+    found = instep.verify(stepper, batch, lambda p: right(p) * p[0].shape[1], split=split)
+    assert found.cause is not None
+    assert found.cause.name == "sum"

@@ -51,6 +51,10 @@ BAD_CALLS = {
         lambda w, loss: w.backward({"a": loss}, items={"a": 1}, weight={"b": 1}),
         ItemsError,
     ),
+    "no count of a term": (
+        lambda w, loss: w.backward({"a": loss, "b": loss}, items={"a": 3}),
+        ItemsError,
+    ),
     "no terms": (lambda w, loss: w.backward({}, items={}), ItemsError),
     "an unknown optimizer": (
         lambda w, loss: w.backward(loss, items=1, optimizer="x"),
@@ -238,3 +242,16 @@ def test_a_loss_backward_left_in_the_loop_is_named():
                 loss = mean_loss(model, x, y)
                 loss.backward()
                 window.backward(loss, items=len(y))
+
+
+@pytest.mark.parametrize(("items", "term"), [({"a": 3}, "b"), (None, "a"), ({"b": 3}, "a")])
+def test_a_term_without_items_is_named(items, term):
+    model = mlp()
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    loss = model(torch.ones(2, 5, dtype=torch.float64)).mean()
+    with (
+        pytest.raises(ItemsError, match=f"term '{term}' has no items") as caught,
+        stepper.window() as window,
+    ):
+        window.backward({"a": loss, "b": loss}, items=items)
+    assert "items={'a': ..., 'b': ...}" in caught.value.fix

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import gc
 import itertools
+import warnings
 import weakref
 
 import pytest
 import torch
 
 import instep
-from instep.errors import SetupError, WindowError
+from instep.errors import InstepWarning, SetupError, WindowError
 from tests.engine.kit import (
     EXACT,
     assert_bit_identical,
@@ -173,7 +174,8 @@ def test_iterables_of_unknown_length_flush_at_their_end():
 
 def test_an_empty_loader_makes_no_window():
     _, stepper = fresh()
-    assert list(stepper.windows([], size=3)) == []
+    with pytest.warns(InstepWarning, match="gave no batch"):
+        assert list(stepper.windows([], size=3)) == []
 
 
 @pytest.mark.parametrize("at", range(8))
@@ -414,3 +416,54 @@ def test_a_scheduler_that_is_stepped_by_hand_as_well_is_noticed(by_hand):
         assert len(caught) == 1
     else:
         train()
+
+
+def told_of_nothing(loop) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        loop()
+    return [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize("by_batch", [False, True])
+def test_a_loader_that_gives_nothing_is_said_once(by_batch):
+    model, stepper = fresh()
+
+    def loop(loader):
+        if by_batch:
+            for x, y in stepper.batches(loader):
+                stepper.step((x, y), lambda piece: mean_loss(model, *piece))
+            return
+        for window in stepper.windows(loader, size=2):
+            for x, y in window:
+                window.backward(mean_loss(model, x, y), items=len(y))
+
+    generator = (batch for batch in batches([3, 3]))
+    assert told_of_nothing(lambda: loop(generator)) == []
+    (text,) = told_of_nothing(lambda: [loop(generator) for _ in range(3)])
+    assert "gave no batch" in text
+    assert "an iterator" in text
+    _, stepper = fresh()
+    (text,) = told_of_nothing(lambda: loop([]))
+    assert "length is 0" in text
+
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(())
+
+    # A stream may have nothing today.
+    _, stepper = fresh()
+    assert told_of_nothing(lambda: loop(torch.utils.data.DataLoader(Stream()))) == []
+
+
+def test_a_loop_that_is_continued_at_its_end_has_given_all():
+    data = batches([3, 3])
+    model, stepper = fresh()
+    for window in stepper.windows(data, size=1):
+        for x, y in window:
+            window.backward(mean_loss(model, x, y), items=len(y))
+        if window.index == 1:
+            state = stepper.state_dict()
+    model, stepper = fresh()
+    stepper.load_state_dict(state)
+    assert told_of_nothing(lambda: [*stepper.windows(data, size=1)]) == []

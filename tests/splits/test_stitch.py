@@ -474,3 +474,23 @@ def test_a_model_that_was_changed_is_looked_at_again():
     model[0].forward = lambda x: torch.nn.functional.avg_pool2d(x, 9, 1, 4)
     made = instep.stitch(model, image, patch=16)
     assert torch.allclose(made, model(image), atol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{}, {"overlap": 8}])
+@pytest.mark.parametrize("make", [UNet, plain])
+def test_an_image_without_the_dimension_of_samples_is_named(make, options):
+    model, image = made(make, (1, 3, 64, 80))
+    with pytest.raises(SplitError, match=r"\(3, 64, 80\) has no dimension of samples") as caught:
+        instep.stitch(model, image[0], 32, **options)
+    assert "image[None]" in caught.value.fix
+    assert "patch=(32, 32)" in caught.value.fix
+    assert instep.stitch(model, image[0], (32, 32), **options).shape[-2:] == (64, 80)
+
+
+def test_a_model_that_runs_neither_way_has_its_own_error():
+    class Broken(nn.Module):
+        def forward(self, x):
+            raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        instep.stitch(Broken(), torch.ones(3, 64, 80), 32, overlap=8)

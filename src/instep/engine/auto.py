@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from instep.engine.memory import Meter
     from instep.engine.update import Update
     from instep.engine.window import Window
-    from instep.splits.cut import Cutter
     from instep.splits.micro import Micro
 
 
@@ -158,7 +157,9 @@ class AutoStep:
 
     # -- the pieces ------------------------------------------------------------------------------
 
-    def _pieces(self, samples: int, cutter: Cutter, meter: Meter) -> Iterator[Piece]:
+    def _pieces(
+        self, samples: int, cutter: Callable[[slice], Any], meter: Meter
+    ) -> Iterator[Piece]:
         """Yield the batch in pieces of the size that is known, or of one found on the way."""
         self._largest = 1
         done = 0
@@ -194,7 +195,7 @@ class AutoStep:
         modules = (module for model in self._models for module in model.modules())
         return 1 + any(module.training and isinstance(module, _BatchNorm) for module in modules)
 
-    def _piece(self, cutter: Cutter, start: int, size: int) -> Piece:
+    def _piece(self, cutter: Callable[[slice], Any], start: int, size: int) -> Piece:
         self._largest = max(self._largest, size)
         return Piece(cutter(slice(start, start + size)), size)
 

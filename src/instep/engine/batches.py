@@ -34,7 +34,7 @@ def batches(
     run = loop.start(feed, {})
     loop.pending = None
     along = None if together is None else Along(loop, together, models)
-    is_finished = False
+    is_finished, came = False, resumed is not None
     try:
         while True:
             loop.safe_point()
@@ -44,10 +44,13 @@ def batches(
                 break
             if along is not None:
                 along.begin_batch()
+            came = True
             yield batch
             feed.finish()
         if along is not None:
             along.finish()
+        elif not came:
+            loop.mention_nothing(feed)
         loop.finish()
         is_finished = True
     finally:

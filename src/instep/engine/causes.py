@@ -12,7 +12,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from instep.engine.checks import count_of
-from instep.engine.function import plan_of, read_result
+from instep.engine.function import plan_of, read_result, samples_in
 from instep.splits.micro import Micro
 
 if TYPE_CHECKING:
@@ -118,12 +118,13 @@ def cause_in_loss(
     A mean over items of any kind makes the whole's gradient a weighted mean of the pieces', and
     the weights say what the loss counts. Two uneven pieces first: few unknowns, many equations.
     """
-    samples = Micro.samples(batch) or 0
+    samples = samples_in(batch, split) or 0
     tries: list[tuple[str, Plan]] = []
     if samples > 1:
         size = max(1, min(math.ceil(samples * 0.6), samples - 1))
+        dim = split.dim if isinstance(split, Micro) else 0
         named = f"was cut for this try into pieces of {size} and {samples - size} samples"
-        tries.append((named, Micro(size).plan(batch)))
+        tries.append((named, Micro(size, dim=dim).plan(batch)))
     given = plan_of(batch, split, models)
     if 1 < len(given) <= MOST_PIECES:
         tries.append((f"is cut into {len(given)} pieces by the split", given))

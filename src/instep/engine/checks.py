@@ -87,6 +87,15 @@ def count_of(items: object) -> float | Tensor:
                 fix="count on the device where the targets are.",
                 more="items",
             )
+        if items.requires_grad:
+            raise ItemsError(
+                "items requires a gradient.",
+                why="it is computed from the model's output or parameters, as a loss or a metric "
+                "is; a count of samples, tokens or pixels is not.",
+                fix="pass what the loss is a mean over: items=(targets != -100).sum(). For a "
+                "count that comes from the model, items=count.detach().",
+                more="items",
+            )
         if not on_host(items):
             return items.detach().reshape(())
         items = items.item()

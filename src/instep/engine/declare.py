@@ -65,6 +65,13 @@ def _rows_of_terms(
     rows = []
     for name, loss in losses.items():
         count = ahead(name) if items is None else items.get(name)
+        if count is None:
+            raise ItemsError(
+                f"term {name!r} has no items.",
+                why="each named term is a mean over items of its own.",
+                fix=f"pass items={{{', '.join(f'{name!r}: ...' for name in losses)}}}.",
+                more="terms",
+            )
         rows.append(_row(name, loss, count, host_weight(weights.get(name, 1.0))))
     return rows
 

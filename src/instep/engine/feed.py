@@ -15,8 +15,8 @@ whether there is another window, and a whole window, if its items are counted ah
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence, Sized
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -254,6 +254,18 @@ class Feed:
                     self.on_failure()
             raise
         return batch
+
+    def given_nothing(self) -> Literal["iterator", "empty"] | None:
+        """Return why a loader has ended before its first batch, if that can be told."""
+        if self._drawn:
+            return None
+        if self._batches is self._loader:
+            return "iterator"
+        try:
+            is_empty = isinstance(self._loader, Sized) and not len(self._loader)
+        except (TypeError, NotImplementedError):
+            is_empty = False  # a class with a length, and a stream in it that has none
+        return "empty" if is_empty else None
 
     @property
     def has_given_all(self) -> bool:

@@ -244,6 +244,8 @@ def _backward_at_once(
 
     Reads the counts of several terms from their device; other ranks have counts, too.
     """
+    if lane.means is not None:
+        lane.means.is_returned = True
     if together is not None:
         terms = items if isinstance(items, Mapping) else {LOSS: items}
         lane.totals = together.add_counts({n: float(count_of(c)) for n, c in terms.items()})

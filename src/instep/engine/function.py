@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from instep.engine.ranks.world import SHARDED, wrapper_of
-from instep.errors import LossError, SetupError
+from instep.errors import ItemsError, LossError, SetupError, SplitError
 from instep.splits.micro import Micro
 from instep.splits.patches import Patches
 from instep.splits.plan import Uncut
@@ -38,18 +38,37 @@ def run_pieces(
             result = loss_fn(piece.value)
         loss, items = read_result(result, piece.items)
         if means is not None:
-            means.is_told = loss is not result
+            means.is_returned, means.is_told = True, loss is not result
         window.backward(loss, items=items, optimizer=optimizer)
 
 
 def plan_of(batch: Any, split: Split, models: Sequence[nn.Module]) -> Plan:
     """Cut a batch as asked."""
     if split is None:
-        return Uncut(batch, Micro.samples(batch))
+        return Uncut(batch, samples_in(batch, split))
+    if isinstance(split, str) and split == "auto":
+        raise SplitError(
+            "split is 'auto'.",
+            why="a number is how many samples each piece has; other ways to cut are objects.",
+            fix='pass split=instep.Micro("auto") to stepper.step, for as many as fit.',
+            more="split",
+        )
     cut = split if isinstance(split, Micro | Patches) else Micro(split)
     if isinstance(cut, Patches) and cut.halo != 0:
         _require_copyable(models if cut.model is None else [cut.model])
     return cut.plan(batch, models)
+
+
+def samples_in(batch: Any, split: Any) -> int | None:
+    """Return how many samples a batch has; None if that cannot be told.
+
+    It is asked of batches that are not cut, too, whose tensors may be of any sizes.
+    """
+    dim = split.dim if isinstance(split, Micro) else 0
+    try:
+        return Micro.samples(batch, dim)
+    except SplitError:
+        return None
 
 
 def _require_copyable(models: Sequence[nn.Module]) -> None:
@@ -72,8 +91,10 @@ def read_result(result: Any, samples: int | None) -> tuple[Any, Any]:
             raise LossError(
                 "the loss function returned a loss without its items.",
                 why="nothing else tells what its mean is over: the batch holds no tensor whose "
-                "length could be counted, or targets with different numbers of pixels that count, "
-                "or labels (255, or below 0) that may be ignored, and no output tells the classes.",
+                "length could be counted, or tensors of different lengths, or may be a list of "
+                "samples or of columns, or has targets with different numbers of pixels that "
+                "count, or labels (255, or below 0) that may be ignored, and no output tells the "
+                "classes.",
                 fix="return (loss, items), with what this loss divides by. For patches, ignore=255 "
                 "tells which label does not count, and ignore=None that all do.",
                 more="items",
@@ -81,11 +102,17 @@ def read_result(result: Any, samples: int | None) -> tuple[Any, Any]:
         return result, samples
     if isinstance(result, tuple) and len(result) == 2:
         return result
-    if isinstance(result, Mapping) and all(
-        isinstance(term, tuple) and len(term) == 2 for term in result.values()
-    ):
-        losses = {name: term[0] for name, term in result.items()}
-        return losses, {name: term[1] for name, term in result.items()}
+    if isinstance(result, Mapping):
+        bare = [n for n, term in result.items() if not isinstance(term, tuple) or len(term) != 2]
+        if not bare:
+            losses = {name: term[0] for name, term in result.items()}
+            return losses, {name: term[1] for name, term in result.items()}
+        raise ItemsError(
+            f"the loss function returned term {bare[0]!r} without its items.",
+            why="each named term is a mean over items of its own, and nothing else tells them.",
+            fix=f"return {{{bare[0]!r}: (loss, items), ...}}, or a loss of one term alone.",
+            more="terms",
+        )
     raise LossError(
         f"the loss function returned a {type(result).__name__}.",
         why="it returns loss, (loss, items), or a mapping of terms to (loss, items).",

@@ -14,9 +14,9 @@ from instep.engine import rng
 from instep.errors import LossError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from instep.engine.stepper import Stepper
 
@@ -28,6 +28,12 @@ def double(value: Any) -> Any:
     if value.is_complex():
         return value.to(torch.complex128)
     return value.double() if value.is_floating_point() else value
+
+
+def places_of(models: Sequence[nn.Module]) -> Iterator[tuple[str, nn.Module]]:
+    """Yield each model with what the names of its parts begin with: nothing, if it is alone."""
+    for index, model in enumerate(models):
+        yield f"models[{index}]." if len(models) > 1 else "", model
 
 
 @contextlib.contextmanager
@@ -43,10 +49,9 @@ def float64(stepper: Stepper) -> Iterator[dict[str, Tensor]]:
             fix="run one forward first.",
             more="verify",
         )
-    several = len(stepper.models) > 1
     names = {
-        id(p): f"models[{index}].{name}" if several else name
-        for index, model in enumerate(stepper.models)
+        id(p): f"{place}{name}"
+        for place, model in places_of(stepper.models)
         for name, p in model.named_parameters()
     }
     named = {

@@ -219,6 +219,24 @@ class Loop:
         self.index += 1
         return window
 
+    def mention_nothing(self, feed: Feed) -> None:
+        """Say that a loop was none, because its loader gave nothing: an epoch was lost, perhaps."""
+        kind = feed.given_nothing()
+        if kind is None:
+            return
+        is_iterator = kind == "iterator"
+        self.core.warn(
+            "the loader gave no batch, so that nothing was done.",
+            why="it is an iterator, which gives its batches once, and it was at its end."
+            if is_iterator
+            else "its length is 0.",
+            fix="pass a loader that begins anew in each epoch (a DataLoader, a list), or make the "
+            "generator inside of the loop over epochs."
+            if is_iterator
+            else "look at its dataset; with drop_last=True, fewer samples than a batch are none.",
+            more="window-size",
+        )
+
     def finish(self) -> None:
         """Note that a loader ended."""
         self.has_finished = True

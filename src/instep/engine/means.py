@@ -41,6 +41,8 @@ class Means:
         self._first: dict[str, float] = {}
         self.is_told = True
         """Whether it is the user who says how many items there are, and not the batch."""
+        self.is_returned = False
+        """Whether a loss function returns them, and there is no call of `backward` to change."""
 
     @classmethod
     def of(cls, optimizer: Optimizer) -> Means | None:
@@ -66,15 +68,27 @@ class Means:
             return  # nothing, or what the close refuses
         if (reduction == SUM) != is_sum:
             if count > 1:
-                self._say(_other_reduction(count, is_sum=is_sum))
-        elif reduction == MEAN and type(node).__name__ in NODES:
-            total = saved(node, "total_weight")
-            if total is None:
-                return  # whoever has packed it (a checkpoint, offloading) may unpack it only once
-            share = float(total) / count
+                self._say(_other_reduction(count, is_sum=is_sum, is_returned=self.is_returned))
+        elif reduction == MEAN:
+            total = None
+            if type(node).__name__ in NODES:
+                total = saved(node, "total_weight")
+                if total is None:
+                    return  # whoever has packed it (a checkpoint, offloading) may unpack only once
+            self._compare(term, count, None if total is None else float(total))
+
+    def _compare(self, term: str, count: float, total: float | None) -> None:
+        """Look at a count beside what its mean was divided by; None is a whole number."""
+        if self.is_returned and self.is_told and count % 1:
+            # A metric, most likely; sums of the weights of classes have fractions, too.
+            if total is None or abs(total - count) > CLOSE * max(total, count):
+                self._say(_fraction(count))
+        elif total is not None:
+            share = total / count
             first = self._first.setdefault(term, share)
             if abs(share - first) > CLOSE * max(share, first):
-                self._say((_declared if self.is_told else _bare)(first, share))
+                told = _returned if self.is_returned else _declared
+                self._say((told if self.is_told else _bare)(first, share))
 
     def _say(self, text: str) -> None:
         leave_alone(self._optimizer)
@@ -101,17 +115,44 @@ def _bare(one: float, other: float) -> str:
 
 
 def _declared(one: float, other: float) -> str:
+    return _other_items(
+        one,
+        other,
+        "pass what it divides by: `items=(targets != -100).sum()`, or the sum of the weights.",
+    )
+
+
+def _returned(one: float, other: float) -> str:
+    return _other_items(
+        one,
+        other,
+        "return what it divides by: `return loss, (targets != -100).sum()`, or the sum of the "
+        "weights.",
+    )
+
+
+def _other_items(one: float, other: float, fix: str) -> str:
     return four_lines(
         "items is not how many items this loss is a mean of.",
         why=f"its cross_entropy divides by {one:.3g} per item in one piece of a window and by "
         f"{other:.3g} in another (ignored targets, or weights of classes), so that pieces do not "
         "count as in the whole batch. (Said once.)",
-        fix="pass what it divides by: `items=(targets != -100).sum()`, or the sum of the weights.",
+        fix=fix,
         more="items",
     )
 
 
-def _other_reduction(count: float, *, is_sum: bool) -> str:
+def _fraction(count: float) -> str:
+    return four_lines(
+        f"the loss function returned {count:.6g} items, which is not what its loss divides by.",
+        why="what is returned beside the loss is how many samples, tokens or pixels it is a mean "
+        "of, and pieces are weighed by it; a metric is no such number. (Said once.)",
+        fix="return (loss, items), or the loss alone, and keep metrics elsewhere: in a list, say.",
+        more="items",
+    )
+
+
+def _other_reduction(count: float, *, is_sum: bool, is_returned: bool) -> str:
     if is_sum:
         return four_lines(
             f"the loss of {count:g} items is a mean, and was declared as their sum.",
@@ -124,6 +165,8 @@ def _other_reduction(count: float, *, is_sum: bool) -> str:
         f"the loss of {count:g} items is their sum, and was declared as a mean.",
         why="a mean is multiplied by its items before those of the window are added up, and this "
         f"sum would be weighed {count:g} times too much. (Said once.)",
-        fix='pass reduction="sum" to backward as well, or compute the loss as a mean.',
+        fix="return the mean, or (loss / items, items) with how many items were added up."
+        if is_returned
+        else 'pass reduction="sum" to backward as well, or compute the loss as a mean.',
         more="loss",
     )

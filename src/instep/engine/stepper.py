@@ -18,6 +18,7 @@ from instep.engine.forms import Form
 from instep.engine.function import plan_of
 from instep.engine.lane import Lane
 from instep.engine.loop import Loop
+from instep.engine.naming import STEPPER, WINDOWS, told
 from instep.engine.precision import Precision
 from instep.engine.ranks.padding import refuse_by_hand
 from instep.engine.ranks.together import Together
@@ -87,6 +88,7 @@ class Stepper:
     1.0 None
     """
 
+    @told("Stepper()", STEPPER)
     def __init__(
         self,
         model: nn.Module | Sequence[nn.Module],
@@ -147,6 +149,7 @@ class Stepper:
         self._tried: set[Hashable] = set()
         self._desk = saving.Desk()
 
+    @told("stepper.windows()", WINDOWS)
     def windows(
         self,
         loader: Iterable[Any],

@@ -12,11 +12,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from instep.engine import causes
 from instep.engine.forms import Form
-from instep.engine.function import plan_of, read_result
-from instep.engine.lend import double, float64
+from instep.engine.function import plan_of, read_result, samples_in
+from instep.engine.lend import double, float64, places_of
 from instep.engine.means import leave_alone
 from instep.engine.reference import relative_error, relative_errors
-from instep.errors import InstepError, LossError, SplitError, WindowError
+from instep.errors import InstepError, LossError, SetupError, SplitError, WindowError
 from instep.splits.micro import Micro
 from instep.splits.tree import rebuild, tensors
 
@@ -125,6 +125,13 @@ def _written(function: object) -> Hashable:
 def _verified(
     stepper: Stepper, batch: Any, form: Form, split: Any, tolerance: float
 ) -> Verification:
+    if not hasattr(stepper, "is_in_window"):
+        raise SetupError(
+            f"verify() was given a {type(stepper).__name__}, not an instep.Stepper.",
+            why="it replays a window of a stepper, which has the model and its optimizer.",
+            fix="call instep.verify(instep.Stepper(model, optimizer), batch, loss_fn, split=8).",
+            more="verify",
+        )
     if stepper.is_in_window:
         raise WindowError(
             "verify() inside a window.",
@@ -163,7 +170,8 @@ def _verified(
             raise LossError(
                 "the loss function does not run in float64.",
                 why=f"{error}: something in it fixes another type, and verify compares in float64.",
-                fix="let types follow the input: x.to(weight.dtype) instead of x.float().",
+                fix="let types follow the model: weight=weight.to(logits.dtype) for weights of "
+                "classes and the like, and x.to(layer.weight.dtype) instead of x.float().",
                 more="verify",
             ) from error
     notes = _notes(stepper.models, form)
@@ -187,7 +195,7 @@ class _Trial:
         """Return the gradients and the loss of the batch as one piece."""
         result, items = read_result(
             self.form.whole(self.batch),
-            Micro.samples(self.batch) if self.form.encoders is None else 1,
+            samples_in(self.batch, self.size) if self.form.encoders is None else 1,
         )
         terms = result if isinstance(result, dict) else {"loss": result}
         counts = items if isinstance(items, dict) else {"loss": items}
@@ -248,9 +256,9 @@ def _notes(models: list[nn.Module], form: Form) -> list[str]:
         else "the whole batch's, their gradient estimated"
     )
     return [
-        f"{name or type(module).__name__} is a {type(module).__name__} in training mode: its "
-        f"statistics are {those}, so no split of it is exact."
-        for model in models
+        f"{place}{name or type(module).__name__} is a {type(module).__name__} in training mode: "
+        f"its statistics are {those}, so no split of it is exact."
+        for place, model in places_of(models)
         for name, module in model.named_modules()
         if isinstance(module, _BatchNorm) and module.training
     ]

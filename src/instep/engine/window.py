@@ -11,6 +11,7 @@ from torch import Tensor
 from instep.engine.declare import LOSS, is_sum, rows_of
 from instep.engine.feed import END
 from instep.engine.memory import reason_of
+from instep.engine.naming import BACKWARD, told
 from instep.engine.ranks.headers import mark
 from instep.engine.ranks.turns import Turns, take_alone
 from instep.engine.states import State, require
@@ -144,6 +145,7 @@ class Window:
 
     # -- what the user calls -------------------------------------------------------------------
 
+    @told("window.backward()", BACKWARD)
     def backward(
         self,
         loss: Tensor | Mapping[str, Tensor],
@@ -311,8 +313,6 @@ class Window:
                 self._close_all()
             else:
                 self._discard(reason_of(error), error)
-
-    # -- how ------------------------------------------------------------------------------------
 
     def _result(self, call: str) -> Update:
         require(self._state, call)

@@ -104,6 +104,7 @@ class Windows:
                 loop.safe_point()
             # A saved window may have had its last batch already: it comes first, whatever is left.
             taken = resumed.taken if resumed else 0
+            is_new = resumed is None
             has_more = feed.draw_ahead(max(ahead - taken, 0)) if ahead > 1 else feed.draw_ahead(1)
             has_more = has_more or (resumed is not None and resumed.has_open_window)
             has_more = self._agreed(has_more)
@@ -127,6 +128,9 @@ class Windows:
                 if together is not None and not window.is_closed:
                     together.is_in_step = True
                 has_more = self._agreed(feed.draw_ahead(ahead), window)
+            # Of many ranks, none had a batch: each opens the windows of all.
+            if is_new and window is None:
+                loop.mention_nothing(feed)
             loop.finish()
             loop.stop(run)
             self._is_finished = True

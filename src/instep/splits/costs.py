@@ -16,6 +16,7 @@ from torch import Tensor
 from instep.errors import SplitError
 from instep.splits import tree
 from instep.splits.cut import lengths_of
+from instep.splits.listed import is_listed
 
 IGNORED = -100
 """The label that losses of torch ignore unless told otherwise."""
@@ -89,7 +90,7 @@ def _dearest(costs: Sequence[float], pieces: Iterable[tuple[int, int]]) -> float
     return max(sum(costs[a:b], 0.0) for a, b in pieces)
 
 
-def costs_of(batch: Any, samples: int, dim: int, cost: Cost | None) -> list[float]:
+def costs_of(batch: Any, samples: int, dim: int | None, cost: Cost | None) -> list[float]:
     """Return what each sample costs: by the user's function, or its real tokens.
 
     Reads masks and labels from their device.
@@ -97,6 +98,8 @@ def costs_of(batch: Any, samples: int, dim: int, cost: Cost | None) -> list[floa
     if cost is not None:
         given = cost(batch)
         found = given.tolist() if isinstance(given, Tensor) else [float(c) for c in given]
+    elif is_listed(batch, dim) or dim is None:
+        found = [cost for sample in batch for cost in _tokens(tree.rebuild(sample, _alone), 1, 0)]
     else:
         found = _tokens(batch, samples, dim)
     if len(found) != samples or not all(c >= 0 and math.isfinite(c) for c in found):
@@ -111,6 +114,11 @@ def costs_of(batch: Any, samples: int, dim: int, cost: Cost | None) -> list[floa
     return found
 
 
+def _alone(value: Any) -> Any:
+    """Return a tensor of one sample as that of a batch of one."""
+    return value[None] if isinstance(value, Tensor) and value.dim() else value
+
+
 def _tokens(batch: Any, samples: int, dim: int) -> list[float]:
     named = list(tree.leaves(batch))
     for _, leaf in named:
@@ -120,7 +128,14 @@ def _tokens(batch: Any, samples: int, dim: int) -> list[float]:
     dense = [(name, t) for name, t in named if isinstance(t, Tensor) and t.dim() > max(dim, 1)]
     kept = _mask(dense, samples, dim)
     if kept is None:
-        first = next(t for _, t in named if isinstance(t, Tensor) and t.dim())
+        first = next((t for _, t in named if isinstance(t, Tensor) and t.dim()), None)
+        if first is None:
+            raise SplitError(
+                "nothing tells how many tokens a sample has.",
+                why="it has no tensor of one dimension or more.",
+                fix="pass cost=, a function of the batch that returns one number per sample.",
+                more="split",
+            )
         return [first.numel() / samples if samples else 0.0] * samples
     return [float(c) for c in _per_sample(kept, samples, dim)]
 

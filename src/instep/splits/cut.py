@@ -10,14 +10,19 @@ from torch.nn.utils.rnn import PackedSequence
 
 from instep.errors import SplitError
 from instep.splits import tree
+from instep.splits.listed import is_listed, shapes_listed
 from instep.splits.ragged import cut_jagged, cut_packed, jagged_lengths, packed_lengths
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     Shape = tuple[str, tuple[int, ...]]
 
 
-def samples_of(batch: Any, dim: int = 0) -> int | None:
+def samples_of(batch: Any, dim: int | None = 0) -> int | None:
     """Return how many samples a batch has; None if it holds no tensor that could tell."""
+    if is_listed(batch, dim) or dim is None:
+        return len(batch)
     counts = []
     found = []
     for _, leaf in tree.leaves(batch):
@@ -32,7 +37,7 @@ def samples_of(batch: Any, dim: int = 0) -> int | None:
             f"the tensors of the batch have {sorted(set(counts))} samples.",
             why=f"they are cut together along their {_ordinal(dim)} dimension, so it must be the "
             "same.",
-            fix=_hint(found, dim),
+            fix=_hint(batch, found, dim),
             more="split",
         )
     return counts[0] if counts else None
@@ -75,7 +80,7 @@ def _ordinal(dim: int) -> str:
     return ("first", "second", "third")[dim] if dim < 3 else f"{dim + 1}th"
 
 
-def _hint(found: list[Tensor], dim: int) -> str:
+def _hint(batch: Any, found: list[Tensor], dim: int) -> str:
     """Say what to do, and which dimension the tensors do agree on if it is just one."""
     dense = [tensor for tensor in found if not tensor.is_nested]
     shared = []
@@ -88,7 +93,8 @@ def _hint(found: list[Tensor], dim: int) -> str:
             f"all of them agree on dimension {shared[0]}: if the samples are along it, pass "
             f"split=instep.Micro(8, dim={shared[0]}), for example."
         )
-    return (
+    listed = "for a list of samples pass split=instep.Micro(8, dim=None); for columns, "
+    return (listed if isinstance(batch, list) and not dim else "") + (
         "put the samples along the same dimension in every tensor, or return (loss, items) and "
         "pass no split."
     )
@@ -178,12 +184,21 @@ def _refuse_opaque(held: Any, samples: int, dim: int) -> None:
             )
 
 
-def shapes_of(batch: Any, dim: int) -> tuple[Shape, ...]:
+def cutter_of(batch: Any, samples: int, dim: int | None) -> Callable[[slice], Any]:
+    """Return what makes pieces of a batch: of its tensors, or of a list of samples."""
+    if is_listed(batch, dim) or dim is None:
+        return lambda part: batch[part]
+    return Cutter(batch, samples, dim)
+
+
+def shapes_of(batch: Any, dim: int | None) -> tuple[Shape, ...]:
     """Return type and shape of one sample in each tensor: batches that agree need as much memory.
 
     >>> shapes_of({"x": torch.ones(8, 3, 5), "y": torch.ones(8)}, 0)
     (('float32', (3, 5)), ('float32', ()))
     """
+    if is_listed(batch, dim) or dim is None:
+        return tuple(shapes_listed(batch))
     found = []
     for _, leaf in tree.leaves(batch):
         if isinstance(leaf, PackedSequence):

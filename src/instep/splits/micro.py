@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from instep.errors import SplitError
 from instep.splits.costs import costs_of, cut_by_cost, evenly
-from instep.splits.cut import Cutter, samples_of
+from instep.splits.cut import cutter_of, samples_of
 from instep.splits.plan import Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import nn
 
@@ -25,7 +25,8 @@ class Micro:
 
     size: samples per piece; "auto" for as many as fit into memory, which `stepper.step` finds out.
     tokens: instead of a size, the most that a piece may cost; a sample costs its real tokens.
-    dim: the dimension of the samples; 1 for data whose first one is time.
+    dim: the dimension of the samples; 1 for data whose first one is time; None for a list that has
+        one entry per sample.
     cost: with tokens, a function of the batch that returns one cost per sample.
     budget: with "auto", the bytes that forward and backward may use.
 
@@ -44,7 +45,7 @@ class Micro:
     size: int | Literal["auto"] | None = None
     _: KW_ONLY
     tokens: float | None = None
-    dim: int = 0
+    dim: int | None = 0
     cost: Cost | None = None
     budget: float | None = None
 
@@ -63,8 +64,8 @@ class Micro:
             )
         if self.budget is not None and not self.is_auto:
             raise _wrong("budget", self.budget, 'budget= belongs to Micro("auto").')
-        if (whole_number(self.dim) if self.dim is not None else None) is None or self.dim < 0:
-            raise _wrong("dim", self.dim, "dim= is the dimension of the samples, from 0.")
+        if self.dim is not None and (whole_number(self.dim) is None or self.dim < 0):
+            raise _wrong("dim", self.dim, "dim= is the dimension of the samples, from 0, or None.")
 
     @property
     def is_auto(self) -> bool:
@@ -76,7 +77,7 @@ class Micro:
         samples, cutter = self.cutter(batch)
         if self.tokens is not None:
             costs = costs_of(batch, samples, self.dim, self.cost)
-            return Rows(cut_by_cost(costs, float(self.tokens)), cutter, self.dim)
+            return Rows(cut_by_cost(costs, float(self.tokens)), cutter, self.dim or 0)
         if self.size is None or self.size == "auto":
             raise SplitError(
                 'Micro("auto") has no pieces of its own.',
@@ -85,26 +86,27 @@ class Micro:
                 "elsewhere, pass a number.",
                 more="split",
             )
-        return Rows(evenly(samples, operator.index(self.size)), cutter, self.dim)
+        return Rows(evenly(samples, operator.index(self.size)), cutter, self.dim or 0)
 
-    def cutter(self, batch: Any) -> tuple[int, Cutter]:
+    def cutter(self, batch: Any) -> tuple[int, Callable[[slice], Any]]:
         """Return how many samples there are, and what makes pieces of them."""
         samples = samples_of(batch, self.dim)
         if samples is None:
             raise SplitError(
                 "the batch has no tensor to cut.",
                 why=f"it is a {type(batch).__name__} without tensors of one dimension or more.",
-                fix="put the samples into tensors, along their first dimension.",
+                fix="put the samples into tensors, along their first dimension; for a list with "
+                "one entry per sample, pass split=instep.Micro(8, dim=None).",
                 more="split",
             )
-        return samples, Cutter(batch, samples, self.dim)
+        return samples, cutter_of(batch, samples, self.dim)
 
     def pieces(self, batch: Any) -> Iterator[Any]:
         """Yield the pieces in order."""
         return (piece.value for piece in self.plan(batch))
 
     @staticmethod
-    def samples(batch: Any, dim: int = 0) -> int | None:
+    def samples(batch: Any, dim: int | None = 0) -> int | None:
         """Return how many samples a batch has; None if it holds no tensor that could tell."""
         return samples_of(batch, dim)
 

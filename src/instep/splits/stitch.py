@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -15,8 +16,10 @@ from instep.splits.certificate import Certificate, certify, looks_of, recalled
 from instep.splits.coupling import require_independent
 from instep.splits.grids import Blended, Exact, Grid, Uncut
 from instep.splits.micro import whole_number
+from instep.splits.reading import tensor_of
 from instep.splits.running import Run, View
 from instep.splits.tree import renewed, tensors
+from instep.splits.trial import undisturbed
 from instep.splits.writing import Canvas, outs_of, require_apart
 
 if TYPE_CHECKING:
@@ -76,17 +79,60 @@ def stitch(
     _mention_mode(model)
     require_apart(view.array, out)
     run = Run(model, view, prepare, _device(model, view, device))
+    try:
+        return _begun(run, halo, overlap, blend, out, approximate=approximate).finished(batch)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        if not isinstance(patch, tuple):
+            _require_samples(run, error)
+        raise
+
+
+def _begun(
+    run: Run,
+    halo: int | Literal["auto"],
+    overlap: int | tuple[int, ...] | None,
+    blend: Blend,
+    out: Any,
+    *,
+    approximate: bool,
+) -> _Painting:
+    """Decide how the image is cut."""
+    view = run.view
     if all(n <= size for n, size in zip(view.sizes, view.patch, strict=True)):
-        painting = _Painting(run, Uncut(len(view.sizes)), out)
-    elif overlap is None:
+        return _Painting(run, Uncut(len(view.sizes)), out)
+    if overlap is None:
         certificate = _certificate(run, halo, is_approximate=approximate)
-        painting = _Painting(run, Exact(certificate, view.patch), out)
-    else:
-        painting = _begun(run, _overlaps(overlap, view.patch), blend, out)
-    return painting.finished(batch)
+        return _Painting(run, Exact(certificate, view.patch), out)
+    return _blended(run, _overlaps(overlap, view.patch), blend, out)
 
 
-def _begun(run: Run, overlap: Sequence[int], blend: Blend, out: Any) -> _Painting:
+def _require_samples(run: Run, error: Exception) -> None:
+    """Raise if it was the dimension of the samples that was missing: with it the model runs."""
+    shape = tuple(run.view.array.shape)
+    part = (slice(None), *(slice(0, run.view.patch[0]) for _ in shape[1:]))
+    with undisturbed(run.model) if isinstance(run.model, nn.Module) else nullcontext():
+        runs = _runs(run.start) or not _runs(lambda: run.made([tensor_of(run.view.array[part])]))
+    if runs:
+        return
+    count = f"{shape[0]} sample{'s' * (shape[0] != 1)} of {shape[1]} channels"
+    raise SplitError(
+        f"the image of shape {shape} has no dimension of samples.",
+        why=f"it is read as {count}, on which the model does not run; as one sample it runs.",
+        fix="pass image[None], or one patch size per image axis: "
+        f"patch=({', '.join([str(run.view.patch[0])] * (len(shape) - 1))}).",
+        more="patches",
+    ) from error
+
+
+def _runs(trial: Callable[[], object]) -> bool:
+    try:
+        trial()
+    except Exception:  # noqa: BLE001 -- whatever a model raises, it does not run
+        return False
+    return True
+
+
+def _blended(run: Run, overlap: Sequence[int], blend: Blend, out: Any) -> _Painting:
     """Run the first window, which tells the scales of the outputs; the last one if need be."""
     view = run.view
     made = {(0, 0): run.start()}

@@ -24,7 +24,7 @@ def leaves(batch: Any, name: str = "") -> Iterator[tuple[str, Tensor | PackedSeq
     if isinstance(batch, Tensor | PackedSequence):
         yield name, batch
         return
-    for key, child in _children(batch, name):
+    for key, child in children(batch, name):
         yield from leaves(child, key)
 
 
@@ -42,14 +42,15 @@ def objects(batch: Any) -> Iterator[Any]:
     """Yield everything else that a batch holds."""
     if isinstance(batch, Tensor | PackedSequence):
         return
-    children = _children(batch, "")
-    if not children:
+    parts = children(batch)
+    if not parts:
         yield batch
-    for _, child in children:
+    for _, child in parts:
         yield from objects(child)
 
 
-def _children(batch: Any, name: str) -> list[tuple[str, Any]]:
+def children(batch: Any, name: str = "") -> list[tuple[str, Any]]:
+    """Return the parts of a structure by their keys; those of a sequence are under its name."""
     if isinstance(batch, Mapping):
         return [(str(key), value) for key, value in batch.items()]
     if isinstance(batch, list | tuple):
