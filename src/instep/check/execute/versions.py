@@ -25,7 +25,7 @@ def of_torch(m: Machine, node: ast.Compare, scope: Scope) -> bool | None:
         return None
     is_newer, old = asked
     torch = m.project.torch_for(scope.module)
-    return None if torch is not None and torch <= old else is_newer
+    return None if torch is not None and torch < old else is_newer
 
 
 def _asked(node: ast.AST, _module: Module) -> tuple[bool, tuple[int, int]] | None:
