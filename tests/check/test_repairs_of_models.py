@@ -533,3 +533,44 @@ for epoch in range(5):
         "getattr(model, 'eval')()",
     ):
         assert codes(text.format(lost)) == {"INS604"}, lost
+
+
+def test_a_layer_that_is_replaced_by_its_number_is_replaced():
+    text = (
+        HEAD
+        + """\
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Linear(16, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+{renewed}
+for x, y in loader:
+    optimizer.zero_grad()
+    F.cross_entropy(model(x), y).backward()
+    optimizer.step()
+"""
+    )
+    assert codes(text.format(renewed="model[1] = torch.nn.Linear(16, 5)")) == {"INS503"}
+    again = "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)"
+    for renewed in (
+        f"model[1] = torch.nn.Linear(16, 5)\n{again}",
+        "model[1] = torch.nn.Linear(16, 5)\noptimizer.add_param_group({'params': model[1].parameters()})",
+        "model[1] = model[1].to('cpu')",
+        "model[1] = torch.nn.ReLU()",
+    ):
+        assert codes(text.format(renewed=renewed)) == set(), renewed
+
+
+def test_models_in_a_list_that_are_made_one_after_the_other_are_not_replaced():
+    text = (
+        HEAD
+        + """\
+models = torch.nn.ModuleList([torch.nn.Linear(2, 2) for _ in range(3)])
+for i in range(3):
+    models[i] = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(models[i].parameters(), lr=0.1)
+    for x, y in loader:
+        optimizer.zero_grad()
+        F.mse_loss(models[i](x), y).backward()
+        optimizer.step()
+"""
+    )
+    assert codes(text) == set()

@@ -137,7 +137,7 @@ def _bind_in_net(m: Machine, target: ast.Attribute, owner: Net, value: Value, sc
         value.given_to = owner  # a part of it, should it turn out to be a model
 
 
-def _join(m: Machine, target: ast.Attribute, owner: Net, value: Net, scope: Scope) -> None:
+def _join(m: Machine, target: ast.expr, owner: Net, value: Net, scope: Scope) -> None:
     if value.written and value.part_of is not owner:
         _exchanged(m, target, owner, value, scope)
     value.join(owner)
@@ -166,8 +166,7 @@ def _bind_item(m: Machine, target: ast.Subscript, value: Value, scope: Scope) ->
         _bind_in_list(owner, at, value)
     elif isinstance(owner, Net) and isinstance(value, Net):
         owner.attrs[f"[{at!r}]"] = value
-        if value.written:
-            _exchanged(m, target, owner, value, scope)
+        _join(m, target, owner, value, scope)
     elif isinstance(owner, Unknown) and isinstance(at, str | int):
         owner.attrs[f"[{at!r}]"] = value
     elif _has_graph(value):
