@@ -12,9 +12,10 @@ from instep.check.options import Settings
 from instep.check.outcome import Outcome
 from instep.check.progress import Progress
 from instep.check.run import Run, check, settle
-from instep.rules import Finding, Severity
+from instep.rules import Finding, Fix, Severity
 from instep.rules.registry import names
 from instep.trace import Place
+from instep.trace.plain import replace
 from tests.check import fakes
 
 LOOP = "for x in y:\n    loss.backward()\n"
@@ -159,3 +160,26 @@ def test_a_file_that_is_gone_by_now_says_nothing(tree):
     assert list(by_file([outcome])) == [str(Path("gone.py").absolute())]
     after = gathered([outcome], ["a.py"], settings, lambda path: False)
     assert [(each.path, each.findings) for each in after] == [("a.py", ()), ("gone.py", ())]
+
+
+@pytest.mark.parametrize("severities", [("INFO", "WARNING"), ("WARNING", "INFO")])
+def test_of_two_judgements_the_graver_one_stands(severities):
+    mild, grave = found(), found()
+    mild = replace(mild, severity=Severity.INFO, message="maybe.", fix=Fix("a title", ()))
+    other = [replace(grave, severity=getattr(Severity, name)) for name in severities]
+    own = Outcome("helper.py", findings=(mild,))
+    importers = [Outcome(f"{n}.py", elsewhere=(one,)) for n, one in enumerate(other)]
+    settings = Settings(Config(Path.cwd()), names())
+    paths = ["helper.py", "0.py", "1.py"]
+    first, *_ = gathered([own, *importers], paths, settings, lambda _: False)
+    (shown,) = first.findings
+    assert (shown.severity, shown.message) == (Severity.WARNING, "together it is bad.")
+    assert shown.fix == mild.fix
+
+
+def test_a_milder_one_changes_nothing():
+    own = Outcome("helper.py", findings=(found(),))
+    importer = Outcome("0.py", elsewhere=(replace(found(), severity=Severity.INFO),))
+    settings = Settings(Config(Path.cwd()), names())
+    first, *_ = gathered([own, importer], ["helper.py", "0.py"], settings, lambda _: False)
+    assert first.findings == own.findings

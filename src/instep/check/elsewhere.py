@@ -61,6 +61,7 @@ def by_file(outcomes: Iterable[Outcome]) -> Found:
 
 def _joined(own: Outcome, file: str, findings: Sequence[Finding], settings: Settings) -> Outcome:
     codes = settings.codes_for(own.path) & frozenset(settings.rules)
+    own = _graver(own, findings)
     seen = {_key(finding) for finding in (*own.findings, *own.silenced, *own.fixed)}
     new: dict[object, Finding] = {}
     for finding in findings:
@@ -77,6 +78,24 @@ def _joined(own: Outcome, file: str, findings: Sequence[Finding], settings: Sett
         kept = [f for f in own.findings if f.code != UNUSED_CODE or (f.place, f.message) in unused]
         own = replace(own, findings=tuple(kept), silenced=(*own.silenced, *heard.silenced))
     return replace(own, findings=tuple(sorted((*own.findings, *heard.kept), key=_position)))
+
+
+def _graver(own: Outcome, findings: Sequence[Finding]) -> Outcome:
+    """Return an outcome whose notes are warnings where who imports the file has shown them to be:
+    what is unknown in one file, as the model that a function is given, is known in the other.
+    """
+    known: dict[object, Finding] = {}
+    for finding in findings:
+        before = known.get(_key(finding))
+        if before is None or finding.severity > before.severity:
+            known[_key(finding)] = finding
+    shown = tuple(
+        finding
+        if (graver := known.get(_key(finding))) is None or graver.severity <= finding.severity
+        else replace(_named(graver, own.path), fix=finding.fix)
+        for finding in own.findings
+    )
+    return own if shown == own.findings else replace(own, findings=shown)
 
 
 def _units(own: Outcome, file: str) -> list[Unit] | Diagnostic:

@@ -53,7 +53,9 @@ def test_of_others_nothing_is_known(test):
     assert not isinstance(value(f"import torch\nv = {test}"), bool)
 
 
-@pytest.mark.parametrize(("torch", "count"), [("torch==1.5.0", 1), ("torch==1.6.0", 0), ("torch>=1.10", 0)])
+@pytest.mark.parametrize(
+    ("torch", "count"), [("torch==1.5.0", 1), ("torch==1.6.0", 0), ("torch>=1.10", 0)]
+)
 def test_what_a_project_is_for_counts(tmp_path, torch, count):
     (tmp_path / "train.py").write_text(OLD)
     (tmp_path / "requirements.txt").write_text(f"{torch}\n")
