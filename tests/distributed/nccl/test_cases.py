@@ -63,7 +63,11 @@ SHORT = {
         "a_save_that_fails_in_a_window_is_known_to_all",
         "a_signal_to_one_rank_saves_all",
     ],
-    test_several: ["a_list_updates_together", "ranks_that_use_different_optimizers"],
+    test_several: [
+        "a_list_updates_together",
+        "ranks_that_use_different_optimizers",
+        "all_that_are_open_on_one_rank_alone_close_at_its_end",
+    ],
     test_streams: [],
 }
 
