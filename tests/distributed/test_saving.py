@@ -436,7 +436,7 @@ def test_a_full_disk_on_one_rank_is_an_error_on_all(two, tmp_path, wait):
     assert only.name == "00000001-update-0"
 
 
-def full_for_tensors(rank, world, path, wait):
+def full_for_tensors(rank, world, path, wait, size):
     """The file system of rank 1 takes no more: found by the library that writes the tensors."""
     import resource
     import warnings
@@ -455,7 +455,7 @@ def full_for_tensors(rank, world, path, wait):
             # The group for the background is made now: its store is a file here, too.
             job.stepper.save(path, wait=wait).wait()
             try:
-                limit(100)
+                limit(size)
                 with pytest.raises(CheckpointError, match="the disk is full"):
                     job.stepper.save(path, wait=wait).wait()
                 job.epoch()
@@ -466,10 +466,15 @@ def full_for_tensors(rank, world, path, wait):
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_a_full_disk_for_the_tensors_of_one_rank_is_said_on_all(two, tmp_path, wait):
-    for said in two.run(full_for_tensors, str(tmp_path), wait):
+@pytest.mark.parametrize("size", [100, 3000, 6000])
+def test_a_full_disk_for_the_tensors_of_one_rank_is_said_on_all(two, tmp_path, wait, size):
+    """Wherever it comes: in the middle of an archive, torch fails at the end of that, too."""
+    told = two.run(full_for_tensors, str(tmp_path), wait, size)
+    for said in told:
         assert "no checkpoint after 2 updates" in said[0]
         assert "the disk is full" in said[0]
+    assert "the checkpoint failed on rank 1: " in told[0][0]
+    assert "failed on" not in told[1][0]
     assert folders.finished(tmp_path)[-1].name.endswith("-update-3")
 
 

@@ -19,14 +19,14 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from instep.checkpoint import disk, files, locks
+from instep.checkpoint import disk, failures, files, locks
 from instep.checkpoint.envelope import EnvelopeError
 from instep.checkpoint.files import SAID
 from instep.checkpoint.trees import join, split
 from instep.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from torch import Tensor
@@ -81,7 +81,7 @@ class Write:
         """Write this rank's part of the tensors."""
         from instep.checkpoint import shards  # noqa: PLC0415 -- only where it is used
 
-        with self._explained(), self._talk.waiting("the checkpoint"):
+        with self._removing(), self._talk.waiting("the checkpoint"):
             shards.save(self._tensors, self.folder, self._talk.group)
 
     def copy_tensors(self) -> Callable[[], None]:
@@ -92,25 +92,22 @@ class Write:
         self._tensors = {}
 
         def wait() -> None:
-            with self._explained():
+            with self._removing():
                 future.result()
 
         return wait
-
-    def _explained(self) -> Any:
-        return _Removing(self)
 
     def finish(self) -> None:
         """Write each rank's own part, then the manifest; remove what is older."""
         from instep.checkpoint import shards  # noqa: PLC0415
 
         talk, folder = self._talk, self.folder
-        with self._explained(), talk.together("the checkpoint"), disk.explained(folder):
+        with self._removing(), talk.together("the checkpoint"), disk.explained(folder):
             written = list(shards.files_of(folder, talk.rank))
             digests = {path.name: shards.digest_of(path) for path in written}
             own = {**self._own, "digests": digests}
             files.write(folder / f"rank-{talk.rank}.ckpt", own, updates=self._updates)
-        with self._explained(), talk.together("the checkpoint"), disk.explained(folder):
+        with self._removing(), talk.together("the checkpoint"), disk.explained(folder):
             if talk.rank == 0:
                 manifest = {"world": talk.world, "rest": self._rest}
                 files.write(folder / MANIFEST, manifest, updates=self._updates)
@@ -124,54 +121,17 @@ class Write:
         (self.folder / WRITING).unlink(missing_ok=True)
         self._mark.close()
 
-    def mark(self, error: BaseException) -> None:
-        """Note that every rank raises this."""
-        self._talk.mark(error)
-
-    def remove(self) -> None:
-        """Remove what there is of it."""
-        if self._talk.rank == 0:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            self._mark.close()
-
-
-class _Removing:
-    """Removes a checkpoint that failed, and says why in instep's words."""
-
-    def __init__(self, write: Write) -> None:
-        self._write = write
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, tb: object) -> None:
-        if error is None:
-            return
-        self._write.remove()
-        if isinstance(error, CheckpointError):
-            return
-        failures = _failures(error)
-        of_disk = next((one for one in failures if isinstance(one, OSError)), None)
-        raised: BaseException | None = None
-        if of_disk is not None:
-            raised = disk.explanation(self._write.folder, of_disk)
-        elif failures and failures[0] is not error and isinstance(failures[0], Exception):
-            # What wraps them is no Exception: `except Exception` of a loop would not stop it.
-            raised = failures[0]
-        if raised is not None:
-            if error not in failures:
-                # What torch.distributed.checkpoint has gathered, it raises on every rank.
-                self._write.mark(raised)
-            raise raised from (of_disk or error)
-
-
-def _failures(error: BaseException) -> list[BaseException]:
-    """Return what went wrong: torch.distributed.checkpoint wraps what each rank raised."""
-    failures = getattr(error, "failures", None)
-    if not isinstance(failures, dict):
-        return [error]
-    raised = [each[0] if isinstance(each, tuple) else each for each in failures.values()]
-    return [each for each in raised if isinstance(each, BaseException)]
+    @contextlib.contextmanager
+    def _removing(self) -> Iterator[None]:
+        """Remove a checkpoint that failed, and say why in instep's words."""
+        try:
+            with failures.sorted_out(self._talk, self.folder), disk.explained(self.folder):
+                yield
+        except BaseException:
+            if self._talk.rank == 0:
+                shutil.rmtree(self.folder, ignore_errors=True)
+                self._mark.close()
+            raise
 
 
 def _require_folder(place: Path) -> None:
@@ -287,7 +247,7 @@ def shared_parts(found: Found, destination: Destination, talk: Talk) -> dict[str
         name: destination(name, entry.size, entry.properties.dtype)
         for name, entry in entries.items()
     }
-    with talk.waiting("the checkpoint"):
+    with failures.sorted_out(talk), talk.waiting("the checkpoint"):
         shards.load(tensors, reader, talk.group)
     parts: dict[str, Any] = join(found.rest, tensors)
     return parts
