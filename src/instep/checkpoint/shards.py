@@ -11,7 +11,7 @@ import hashlib
 import io
 import pickle
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
 from torch.distributed.checkpoint.filesystem import (
@@ -70,7 +70,7 @@ class Reader(FileSystemReader):
 
     def read_metadata(self, *_args: Any, **_kwargs: Any) -> Metadata:
         """Read the list of tensors; whatever is wrong with it is an `EnvelopeError`."""
-        with (self.path / METADATA).open("rb") as file:  # type: ignore[operator]
+        with self._opened() as file:
             try:
                 metadata: Metadata = _Unpickler(file).load()
                 _require_tensors(metadata)
@@ -79,6 +79,12 @@ class Reader(FileSystemReader):
             except Exception as error:  # a pickle that was changed may raise anything
                 raise EnvelopeError("corrupted", f"its list of tensors: {error}") from error
         return metadata
+
+    def _opened(self) -> BinaryIO:
+        try:
+            return (self.path / METADATA).open("rb")  # type: ignore[operator,no-any-return]
+        except FileNotFoundError as error:
+            raise EnvelopeError("truncated", f"{METADATA} is not there") from error
 
 
 def _require_tensors(metadata: Metadata) -> None:
