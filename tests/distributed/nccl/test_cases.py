@@ -47,6 +47,7 @@ SHORT = {
         "loops_that_all_ranks_leave",
         "an_interrupt_on_one_rank_ends_all",
         "a_failure_is_heard_beside_headers_that_are_too_long",
+        "a_hook_on_a_sharded_parameter_that_raises_is_told",
     ],
     test_hybrid: [],
     test_interrupts: [],
