@@ -56,7 +56,7 @@ def test_other_names_are_refused(tmp_path, module):
 
 
 def test_a_list_that_is_not_there_is_damage(tmp_path):
-    with pytest.raises(EnvelopeError, match="truncated: .metadata is not there"):
+    with pytest.raises(EnvelopeError, match=r"truncated: \.metadata is not there"):
         shards.Reader(tmp_path).read_metadata()
 
 
