@@ -211,3 +211,35 @@ def test_an_empty_path_is_not_the_folder_that_the_program_runs_in(tmp_path, monk
         place_of("")
     assert place_of(".") == tmp_path.resolve()
     assert list(tmp_path.iterdir()) == []
+
+
+NOTHING = {"empty": b"", "zeros": b"\0" * 1000}
+
+
+@pytest.mark.parametrize("content", NOTHING.values(), ids=NOTHING)
+@pytest.mark.parametrize("name", ["run.ckpt", "run.ckpt.previous", "run.ckpt.outgoing"])
+def test_an_empty_file_is_anybodys_where_no_checkpoint_is_beside_it(tmp_path, content, name):
+    path = tmp_path / "run.ckpt"
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(CheckpointError, match="is no checkpoint, and is not overwritten") as caught:
+        disk.require_ours(path)
+    assert "it may be anybody's" in caught.value.why
+    assert (tmp_path / name).read_bytes() == content
+
+
+@pytest.mark.parametrize("content", NOTHING.values(), ids=NOTHING)
+@pytest.mark.parametrize("damage", [False, True])
+def test_beside_a_checkpoint_it_is_one_that_was_never_finished(tmp_path, content, damage):
+    """A loss of power may leave that; the next save goes on, and keeps the one before."""
+    path = tmp_path / "run.ckpt"
+    put(path, 1)
+    put(path, 2)
+    previous = previous_of(path)
+    if damage:
+        previous.write_bytes(previous.read_bytes()[:-1])
+    before = previous.read_bytes()
+    path.write_bytes(content)
+    disk.require_ours(path)
+    put(path, 3)
+    assert found(path) == 3
+    assert previous.read_bytes() == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import pickle
 
 import pytest
 from hypothesis import given
@@ -103,3 +104,8 @@ def test_an_error_of_the_disk_comes_when_it_is_sealed():
     assert sealing.write(b"x" * 5) == 5
     with pytest.raises(OSError, match="full"):
         sealing.seal(updates=0)
+
+
+def test_what_is_wrong_travels_between_processes():
+    found = pickle.loads(pickle.dumps(EnvelopeError("foreign", "it begins with b'PK'")))
+    assert (found.kind, found.details) == ("foreign", "it begins with b'PK'")

@@ -55,6 +55,11 @@ def test_other_names_are_refused(tmp_path, module):
         shards.Reader(tmp_path).read_metadata()
 
 
+def test_a_list_that_is_not_there_is_damage(tmp_path):
+    with pytest.raises(EnvelopeError, match=r"truncated: \.metadata is not there"):
+        shards.Reader(tmp_path).read_metadata()
+
+
 def test_paths_that_lead_outside_are_refused(folder, tmp_path):
     metadata = pickle.loads((folder / ".metadata").read_bytes())
     for info in metadata.storage_data.values():

@@ -146,9 +146,10 @@ def test_a_hook_on_a_sharded_parameter_that_raises_is_told(two):
     assert usual == other == ([], [True, False] * 3, usual[2])
     first, second = two.run(hook_that_raises, True)
     assert second[0] == ["1 OSError: no such disk"]
-    words = "1 WindowError: a hook on a sharded parameter raised an error on another rank."
+    words = "1 WindowError: a hook on a sharded parameter raised an error on rank 1."
     assert len(first[0]) == 1
     assert first[0][0].startswith(words)
+    assert "rank 1: OSError: no such disk. The gradients" in first[0][0]
     assert first[2] == second[2]
     # Nothing was updated in that window, and the one after it is as usual.
     assert first[2][0] == usual[2][0] == first[2][1]

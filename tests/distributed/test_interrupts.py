@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from functools import partial
 
@@ -11,7 +12,7 @@ import torch
 import instep
 from instep.checkpoint import folders, shards
 from instep.engine.ranks.exchange import Exchange
-from instep.errors import WindowError
+from instep.errors import CheckpointError, WindowError
 from tests.distributed.kit import dealt, spread, values
 from tests.engine.kit import mean_loss, mlp
 
@@ -102,6 +103,31 @@ def test_who_goes_on_is_told_that_it_cannot_and_the_others_why(two, tmp_path, ki
     # Otherwise long before the timeout: when the other one has let go of the group.
     assert waited < 20
     assert folders.finished(tmp_path / "run") == []
+
+
+def caught_while_writing(rank, world, kind, path):
+    """Rank 1 is interrupted while torch writes its tensors; torch tells all ranks of that."""
+    model = spread(mlp(), kind)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.MonkeyPatch.context() as patch:
+        if rank == 1:
+            patch.setattr(os, "fsync", interrupt)
+        with pytest.raises((KeyboardInterrupt, CheckpointError)) as caught:
+            stepper.save(path)
+    x, y = dealt(SIZES)[rank][0]
+    update = stepper.step((x, y), lambda batch: mean_loss(model, *batch))
+    return str(caught.value), update.skipped, stepper.save(path).updates
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_an_interrupt_while_tensors_are_written_is_known_to_all(two, tmp_path, kind):
+    first, second = two.run(caught_while_writing, kind, str(tmp_path / "run"))
+    assert first[0].startswith("the checkpoint failed on rank 1: KeyboardInterrupt\n")
+    assert second[0] == ""
+    # Nobody waits for anybody: all can go on.
+    assert first[1:] == second[1:] == (None, 1)
+    (only,) = (tmp_path / "run").iterdir()
+    assert only.name == "00000001-update-1"
 
 
 def caught_in_a_close(rank, world):

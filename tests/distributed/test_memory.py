@@ -152,3 +152,47 @@ def test_a_rank_without_samples(two, kind):
     for numbers, items, skipped in two.run(nothing_to_cut, kind):
         assert (items, skipped) == (6.0, None)
         assert error(numbers, expected) < EXACT
+
+
+def within_a_budget(rank, world, kind, budget):
+    """Sizes of the pieces, and the update; the first step measures, the second knows."""
+    plain = mlp()
+    model = spread(plain, kind)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    sizes = []
+
+    def loss_of(batch):
+        sizes.append(len(batch[1]))
+        return mean_loss(model, *batch), len(batch[1])
+
+    for _ in range(2):
+        sizes.clear()
+        try:
+            stepper.step(
+                dealt([[600], [400]])[rank][0], loss_of, split=instep.Micro("auto", budget=budget)
+            )
+        except InstepError as problem:
+            return str(problem), values(plain)
+    return max(sizes), values(plain)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_budget_on_several_ranks(two, kind):
+    """Of parameters that are sharded their parts count, and in a window the whole ones."""
+    expected = mlp()
+    optimizer = torch.optim.SGD(expected.parameters(), lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        parts = [dealt([[600], [400]])[rank][0] for rank in range(2)]
+        x, y = (torch.cat(each) for each in zip(*parts, strict=True))
+        mean_loss(expected, x, y).backward()
+        optimizer.step()
+    for budget, is_cut in ((10**9, False), (10**5, True)):
+        first, second = two.run(within_a_budget, kind, budget)
+        assert (first[0] < 600) is is_cut
+        assert error(first[1], expected) < EXACT
+        assert first[1] == second[1]
+    start = [p.detach().flatten().tolist() for p in mlp().parameters()]
+    for said, numbers in two.run(within_a_budget, kind, 1000):
+        assert "a piece of one sample does not fit" in said
+        assert numbers == start

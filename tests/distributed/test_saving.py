@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -365,6 +366,7 @@ def load_previous(rank, world, path):
         ("__0_0.distcp", "cut", "is corrupted"),
         ("__1_0.distcp", "remove", "is cut off"),
         (".metadata", "flip", "is corrupted"),
+        (".metadata", "remove", "is cut off"),
         ("rank-1.ckpt", "flip", "is corrupted"),
         ("rank-0.ckpt", "remove", "is cut off"),
         ("manifest.ckpt", "cut", "is cut off"),
@@ -390,6 +392,71 @@ def test_damage_is_said_on_all_ranks_and_the_previous_one_offered(
         assert "after 6 updates, is finished: stepper.load(path, previous=True)" in text
     assert two.run(load_previous, str(tmp_path)) == [(6, True)] * 2
     assert first.name == "00000002-update-6"
+
+
+def swap(first, last):
+    (last / "rank-0.ckpt").rename(last / "other")
+    (last / "rank-1.ckpt").rename(last / "rank-0.ckpt")
+    (last / "other").rename(last / "rank-1.ckpt")
+
+
+def copy(name):
+    return lambda first, last: shutil.copy(first / name, last / name)
+
+
+MIXED = {
+    "an older manifest": (copy("manifest.ckpt"), "rank-0.ckpt and manifest.ckpt are of different"),
+    "an older part": (copy("rank-1.ckpt"), "rank-1.ckpt and manifest.ckpt are of different saves"),
+    "another rank's part": (swap, "rank-0.ckpt is that of rank 1"),
+    "no list": (lambda first, last: (last / ".metadata").unlink(), ".metadata is not there"),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_what_does_not_belong_together_is_not_loaded(two, tmp_path, name):
+    """Each file is as it was written. Both are of the same update, as a run that ends leaves it."""
+    mix, said = MIXED[name]
+    two.run(saving_itself, "ddp", str(tmp_path), None, {"every": 3})
+    mix(*folders.finished(tmp_path))
+    for text in two.run(refused, "ddp", str(tmp_path)):
+        assert said in text
+        assert "after 6 updates, is finished: stepper.load(path, previous=True)" in text
+    for updates, warned in two.run(go_on_from_damage, str(tmp_path)):
+        assert updates == 6
+        assert "this run goes on from the checkpoint before it" in warned[0]
+
+
+def test_damage_of_two_kinds_is_the_same_error_on_all(two, tmp_path):
+    two.run(save_twice, str(tmp_path))
+    last = folders.finished(tmp_path)[-1]
+    (last / "rank-0.ckpt").unlink()
+    (last / "rank-1.ckpt").write_bytes(b"somebody else's")
+    first, second = two.run(refused, "fsdp", str(tmp_path))
+    assert first == second
+    assert "rank-0.ckpt is not there" in first
+
+
+def written_before(rank, world, path):
+    """A checkpoint of an instep whose files did not say of which save they are."""
+    from instep.checkpoint import files
+
+    write = files.write
+
+    def before(place, parts, *, updates):
+        kept = {name: part for name, part in parts.items() if name not in ("save", "rank")}
+        return write(place, kept, updates=updates)
+
+    job = Job(rank, world, "ddp")
+    files.write = before
+    try:
+        job.stepper.save(path)
+    finally:
+        files.write = write
+    return Job(rank, world, "ddp", seed=7).stepper.load(path).updates
+
+
+def test_folders_that_do_not_say_of_which_save_they_are_can_be_loaded(two, tmp_path):
+    assert two.run(written_before, str(tmp_path / "run")) == [0, 0]
 
 
 def test_a_folder_without_a_manifest_is_no_checkpoint(two, tmp_path):
@@ -436,7 +503,7 @@ def test_a_full_disk_on_one_rank_is_an_error_on_all(two, tmp_path, wait):
     assert only.name == "00000001-update-0"
 
 
-def full_for_tensors(rank, world, path, wait):
+def full_for_tensors(rank, world, path, wait, size):
     """The file system of rank 1 takes no more: found by the library that writes the tensors."""
     import resource
     import warnings
@@ -455,7 +522,7 @@ def full_for_tensors(rank, world, path, wait):
             # The group for the background is made now: its store is a file here, too.
             job.stepper.save(path, wait=wait).wait()
             try:
-                limit(100)
+                limit(size)
                 with pytest.raises(CheckpointError, match="the disk is full"):
                     job.stepper.save(path, wait=wait).wait()
                 job.epoch()
@@ -466,10 +533,15 @@ def full_for_tensors(rank, world, path, wait):
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_a_full_disk_for_the_tensors_of_one_rank_is_said_on_all(two, tmp_path, wait):
-    for said in two.run(full_for_tensors, str(tmp_path), wait):
+@pytest.mark.parametrize("size", [100, 3000, 6000])
+def test_a_full_disk_for_the_tensors_of_one_rank_is_said_on_all(two, tmp_path, wait, size):
+    """Wherever it comes: in the middle of an archive, torch fails at the end of that, too."""
+    told = two.run(full_for_tensors, str(tmp_path), wait, size)
+    for said in told:
         assert "no checkpoint after 2 updates" in said[0]
         assert "the disk is full" in said[0]
+    assert "the checkpoint failed on rank 1: " in told[0][0]
+    assert "failed on" not in told[1][0]
     assert folders.finished(tmp_path)[-1].name.endswith("-update-3")
 
 

@@ -95,6 +95,17 @@ def test_each_updates_as_in_one_process(two, kind, name, by_hand):
             assert one[1:4] == pytest.approx(other[1:4], rel=1e-12)
 
 
+@pytest.mark.parametrize("sizes", [[[3, 4, 1], [2, 2, 2, 1, 1]], [[], [3]]])
+def test_all_that_are_open_on_one_rank_alone_close_at_its_end(two, sizes):
+    """The other one opens them at once: to gather after a close would be for that rank alone."""
+    size = {"g": 2, "c": 3}
+    expected, updates = alone(sizes, size, False)
+    for numbers, own in two.run(train, "fsdp", sizes, size, False):
+        for mine, whole, start in zip(numbers, expected, models(), strict=True):
+            assert error(mine, whole, start) < EXACT
+        assert [u[0] for u in own] == [u[0] for u in updates]
+
+
 def together(rank, world, kind):
     plain = models()
     wrapped = [spread(model, kind) for model in plain]

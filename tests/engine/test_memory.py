@@ -35,6 +35,40 @@ def test_what_is_out_of_memory_and_what_is_not():
     assert reason_of(None) == "exception"
 
 
+class Wrapped(torch.Tensor):
+    """A tensor without memory of its own, as a DTensor is one."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __tensor_flatten__(self):
+        return ["inner"], None
+
+    @classmethod
+    def __tensor_unflatten__(cls, inner, *_):
+        return cls(inner["inner"])
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        raise NotImplementedError
+
+
+def test_of_a_tensor_around_another_the_inner_one_counts():
+    inner = torch.zeros(1000, dtype=torch.float64)
+    assert bytes_of([Wrapped(inner), Wrapped(Wrapped(inner)), inner]) == KB
+    meter = Budget(1e9, held=0.0)
+    meter.ignore([inner])
+    meter.include([Wrapped(inner)])
+    assert meter.held() == 0
+    other = torch.zeros(1000, dtype=torch.float64)
+    meter.include([Wrapped(other)])
+    assert meter.held() == KB
+
+
 def test_bytes_are_counted_while_they_are_held():
     x = torch.zeros(1000, dtype=torch.float64, requires_grad=True)
     with Budget(1e9, held=50.0) as meter:

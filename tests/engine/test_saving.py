@@ -6,6 +6,7 @@ import copy
 import os
 import socket
 import threading
+from functools import partial
 
 import pytest
 import torch
@@ -303,11 +304,21 @@ def test_what_is_no_checkpoint_is_not_overwritten(tmp_path):
             stepper.save(path, wait=wait)
     assert path.read_text() == "mine"
     assert list(tmp_path.iterdir()) == [path]
-    # A file that was made empty, and one that is damaged, may go.
-    for content in (b"", b"\0" * 300, b"\x93instep\ncut off"):
+    # Nor is one that anybody may have made empty; also by a run that saves itself.
+    for content in (b"", b"\0" * 300):
         path.write_bytes(content)
-        stepper.save(path)
-        assert stepper.load(path).updates == 0
+        for call in (stepper.save, partial(stepper.autosave, every=1)):
+            with pytest.raises(CheckpointError, match=r"is no checkpoint|was never finished"):
+                call(path)
+        assert path.read_bytes() == content
+        assert list(tmp_path.iterdir()) == [path]
+    # A checkpoint that is damaged may go, and what is empty beside one.
+    path.write_bytes(b"\x93instep\ncut off")
+    stepper.save(path)
+    stepper.save(path)
+    path.write_bytes(b"")
+    stepper.save(path)
+    assert stepper.load(path).updates == 0
 
 
 def test_places_without_a_way_back_write_nothing(tmp_path):

@@ -10,5 +10,6 @@
 | `background` | writing while training goes on |
 | `folders` | checkpoints of several ranks: folders, finished by a manifest |
 | `shards`, `trees` | their tensors, by torch.distributed.checkpoint, and the rest |
+| `failures` | what torch has gathered of errors, to each rank its own |
 | `talk` | ranks that write, read and fail together |
 """

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from instep.checkpoint import locks
-from instep.checkpoint.envelope import EnvelopeError, Sealing, read_head
+from instep.checkpoint.envelope import MAGIC, EnvelopeError, Sealing, read_head
 from instep.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -110,10 +110,16 @@ def require_ours(path: Path) -> None:
 
     The same for the names beside it that a write uses: nothing was made by then.
     """
-    _require_checkpoint(path)
-    for beside in (previous_of(path), outgoing_of(path)):
-        _require_no_folder(beside)
-        _require_checkpoint(beside)
+    beside = (previous_of(path), outgoing_of(path))
+    for one in beside:
+        _require_no_folder(one)
+    for one in (path, *beside):
+        require_regular(one)  # before any of them is opened
+    # Nothing tells an empty file of somebody else from one that a loss of power has emptied, but
+    # what is beside it.
+    is_ours = any(map(_begins_as_ours, (path, *beside)))
+    for one in (path, *beside):
+        _require_checkpoint(one, may_be_empty=is_ours)
     lock = locks.lock_of(path)
     _require_no_folder(lock)
     require_regular(lock)
@@ -121,6 +127,15 @@ def require_ours(path: Path) -> None:
     if found is not None and found.st_size:
         why = "it holds something, and a lock is empty"
         raise _taken(lock, "is no lock of instep", why) from FileExistsError(errno.EEXIST, why)
+
+
+def _begins_as_ours(path: Path) -> bool:
+    """Whether a file is there that instep has written, damaged or not."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
 
 
 def _found_at(path: Path) -> os.stat_result | None:
@@ -157,8 +172,7 @@ def _taken(path: Path, what: str, why: str) -> CheckpointError:
     )
 
 
-def _require_checkpoint(path: Path) -> None:
-    require_regular(path)
+def _require_checkpoint(path: Path, *, may_be_empty: bool) -> None:
     with explained(path):
         try:
             with path.open("rb") as file:
@@ -166,12 +180,14 @@ def _require_checkpoint(path: Path) -> None:
         except (FileNotFoundError, NotADirectoryError):
             return  # nothing is there; whether it can be made is seen when it is written
         except EnvelopeError as error:
-            if error.kind not in ("foreign", "newer"):
+            why, is_empty = error.details, error.kind == "unfinished"
+            if is_empty and not may_be_empty:
+                why = "it is empty, or begins with zeros, and no checkpoint is beside it: it may "
+                why += "be anybody's"
+            elif error.kind not in ("foreign", "newer"):
                 return
-            what = "is no checkpoint" if error.kind == "foreign" else "is one of a newer instep"
-            raise _taken(path, what, error.details) from FileExistsError(
-                errno.EEXIST, error.details
-            )
+            what = "is one of a newer instep" if error.kind == "newer" else "is no checkpoint"
+            raise _taken(path, what, why) from FileExistsError(errno.EEXIST, why)
 
 
 def write_whole(path: Path, write: Callable[[Sealing], None], *, updates: int) -> Head:

@@ -38,6 +38,10 @@ class EnvelopeError(Exception):
         super().__init__(f"{kind}: {details}")
         self.kind, self.details = kind, details
 
+    def __reduce__(self) -> tuple[type[EnvelopeError], tuple[Kind, str]]:
+        """Let it travel: torch sends what one rank has raised to all."""
+        return type(self), (self.kind, self.details)
+
 
 @dataclass(frozen=True, slots=True)
 class Head:

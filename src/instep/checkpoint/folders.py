@@ -3,7 +3,8 @@
     run/00000007-update-400/        the last one
         manifest.ckpt               written when all the rest is there: without it there is nothing
         writing                     as long as somebody writes here
-        rank-0.ckpt, rank-1.ckpt    what is each rank's own, and the checksums of what it wrote
+        rank-0.ckpt, rank-1.ckpt    what is each rank's own, and the checksums of what it wrote;
+                                    whose it is, and of which save, as the manifest says, too
         .metadata, __0_0.distcp …   tensors, by torch.distributed.checkpoint
     run/00000006-update-300/        the one before
 
@@ -15,18 +16,19 @@ from __future__ import annotations
 
 import contextlib
 import re
+import secrets
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from instep.checkpoint import disk, files, locks
+from instep.checkpoint import disk, failures, files, locks
 from instep.checkpoint.envelope import EnvelopeError
 from instep.checkpoint.files import SAID
 from instep.checkpoint.trees import join, split
 from instep.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from torch import Tensor
@@ -64,9 +66,10 @@ class Write:
             self._rest, self._tensors = split(shared)
             files.require_plain(self._rest, "checkpoint")
             files.require_plain(own, "rank")
-        self.folder = self._begun()
+        self.folder, self._save = self._begun()
 
-    def _begun(self) -> Path:
+    def _begun(self) -> tuple[Path, str]:
+        """Make the folder; return it, and what tells this save from every other."""
         name = ""
         with self._talk.together("the checkpoint"), disk.explained(self._place):
             if self._talk.rank == 0:
@@ -75,13 +78,14 @@ class Write:
                 name = _claimed(self._place, self._updates)
                 file = self._mark.enter_context((self._place / name / WRITING).open("xb"))
                 locks.mark(file)
-        return self._place / str(self._talk.gather(name)[0])
+        name, save = self._talk.gather((name, secrets.token_hex(8)))[0]
+        return self._place / name, save
 
     def tensors(self) -> None:
         """Write this rank's part of the tensors."""
         from instep.checkpoint import shards  # noqa: PLC0415 -- only where it is used
 
-        with self._explained(), self._talk.waiting("the checkpoint"):
+        with self._removing(), self._talk.waiting("the checkpoint"):
             shards.save(self._tensors, self.folder, self._talk.group)
 
     def copy_tensors(self) -> Callable[[], None]:
@@ -92,27 +96,25 @@ class Write:
         self._tensors = {}
 
         def wait() -> None:
-            with self._explained():
+            with self._removing():
                 future.result()
 
         return wait
-
-    def _explained(self) -> Any:
-        return _Removing(self)
 
     def finish(self) -> None:
         """Write each rank's own part, then the manifest; remove what is older."""
         from instep.checkpoint import shards  # noqa: PLC0415
 
         talk, folder = self._talk, self.folder
-        with self._explained(), talk.together("the checkpoint"), disk.explained(folder):
+        with self._removing(), talk.together("the checkpoint"), disk.explained(folder):
             written = list(shards.files_of(folder, talk.rank))
             digests = {path.name: shards.digest_of(path) for path in written}
-            own = {**self._own, "digests": digests}
+            mine = {"digests": digests, "save": self._save, "rank": talk.rank}
+            own = {**self._own, **mine}
             files.write(folder / f"rank-{talk.rank}.ckpt", own, updates=self._updates)
-        with self._explained(), talk.together("the checkpoint"), disk.explained(folder):
+        with self._removing(), talk.together("the checkpoint"), disk.explained(folder):
             if talk.rank == 0:
-                manifest = {"world": talk.world, "rest": self._rest}
+                manifest = {"world": talk.world, "rest": self._rest, "save": self._save}
                 files.write(folder / MANIFEST, manifest, updates=self._updates)
                 disk.sync_folder(self._place)
         with talk.together("the checkpoint"):
@@ -124,54 +126,17 @@ class Write:
         (self.folder / WRITING).unlink(missing_ok=True)
         self._mark.close()
 
-    def mark(self, error: BaseException) -> None:
-        """Note that every rank raises this."""
-        self._talk.mark(error)
-
-    def remove(self) -> None:
-        """Remove what there is of it."""
-        if self._talk.rank == 0:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            self._mark.close()
-
-
-class _Removing:
-    """Removes a checkpoint that failed, and says why in instep's words."""
-
-    def __init__(self, write: Write) -> None:
-        self._write = write
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, tb: object) -> None:
-        if error is None:
-            return
-        self._write.remove()
-        if isinstance(error, CheckpointError):
-            return
-        failures = _failures(error)
-        of_disk = next((one for one in failures if isinstance(one, OSError)), None)
-        raised: BaseException | None = None
-        if of_disk is not None:
-            raised = disk.explanation(self._write.folder, of_disk)
-        elif failures and failures[0] is not error and isinstance(failures[0], Exception):
-            # What wraps them is no Exception: `except Exception` of a loop would not stop it.
-            raised = failures[0]
-        if raised is not None:
-            if error not in failures:
-                # What torch.distributed.checkpoint has gathered, it raises on every rank.
-                self._write.mark(raised)
-            raise raised from (of_disk or error)
-
-
-def _failures(error: BaseException) -> list[BaseException]:
-    """Return what went wrong: torch.distributed.checkpoint wraps what each rank raised."""
-    failures = getattr(error, "failures", None)
-    if not isinstance(failures, dict):
-        return [error]
-    raised = [each[0] if isinstance(each, tuple) else each for each in failures.values()]
-    return [each for each in raised if isinstance(each, BaseException)]
+    @contextlib.contextmanager
+    def _removing(self) -> Iterator[None]:
+        """Remove a checkpoint that failed, and say why in instep's words."""
+        try:
+            with failures.sorted_out(self._talk, self.folder), disk.explained(self.folder):
+                yield
+        except BaseException:
+            if self._talk.rank == 0:
+                shutil.rmtree(self.folder, ignore_errors=True)
+                self._mark.close()
+            raise
 
 
 def _require_folder(place: Path) -> None:
@@ -232,12 +197,24 @@ def choose(place: Path, talk: Talk, *, previous: bool) -> Found:
                 raise _missing(place, previous=previous)
             chosen = there[-wanted].name
     folder = place / str(talk.gather(chosen)[0])
-    with talk.together("the checkpoint"):
+    found: Found | None = None
+    with talk.together("the checkpoint") as round_:
         try:
-            return _checked(folder, talk)
+            found = _checked(folder, talk)
         except EnvelopeError as error:
-            raise _damaged(place, folder, error, previous=previous) from error
-    raise AssertionError  # `together` raises what was raised above, on every rank
+            round_.says = error.kind, error.details
+        except OSError as error:
+            if isinstance(error, CheckpointError):
+                raise
+            raise _unreadable(folder, error) from error
+    # Of several ranks each may have found something else, and what follows has to be the same.
+    damage = next((EnvelopeError(*said) for said in round_.heard if said is not None), None)
+    if damage is not None:
+        raised = _damaged(place, folder, damage, previous=previous)
+        talk.mark(raised)
+        raise raised from damage
+    assert found is not None  # noqa: S101 -- there would be damage
+    return found
 
 
 def _checked(folder: Path, talk: Talk) -> Found:
@@ -248,6 +225,7 @@ def _checked(folder: Path, talk: Talk) -> Found:
     # Each rank looks at its part of the files.
     for rank in range(talk.rank, found.world, talk.world):
         own = _sealed(folder / f"rank-{rank}.ckpt")
+        _require_same_save(manifest, own, rank)
         for name, digest in own.parts["digests"].items():
             path = folder / name
             if not path.is_file():
@@ -257,6 +235,19 @@ def _checked(folder: Path, talk: Talk) -> Found:
     # What has the right checksum may still be what somebody else has written.
     shards.Reader(folder).read_metadata()
     return found
+
+
+def _require_same_save(manifest: files.Read, own: files.Read, rank: int) -> None:
+    """Refuse what is whole by itself, and was copied here from another place.
+
+    Those that were written before this was looked at do not say it, in any of their files.
+    """
+    whose = own.parts.get("rank", rank)
+    if whose != rank:
+        raise EnvelopeError("corrupted", f"{own.path.name} is that of rank {whose}")
+    both = [(each.parts.get("save"), each.updates) for each in (manifest, own)]
+    if both[0] != both[1]:
+        raise EnvelopeError("corrupted", f"{own.path.name} and {MANIFEST} are of different saves")
 
 
 def _sealed(path: Path) -> files.Read:
@@ -287,7 +278,7 @@ def shared_parts(found: Found, destination: Destination, talk: Talk) -> dict[str
         name: destination(name, entry.size, entry.properties.dtype)
         for name, entry in entries.items()
     }
-    with talk.waiting("the checkpoint"):
+    with failures.sorted_out(talk), talk.waiting("the checkpoint"):
         shards.load(tensors, reader, talk.group)
     parts: dict[str, Any] = join(found.rest, tensors)
     return parts
@@ -312,6 +303,15 @@ def _damaged(place: Path, folder: Path, error: EnvelopeError, *, previous: bool)
             if previous
             else _offer(place, folder)
         ),
+        more="checkpoint",
+    )
+
+
+def _unreadable(folder: Path, error: OSError) -> CheckpointError:
+    return CheckpointError(
+        f"{folder} cannot be read.",
+        why=f"{error}. Nothing was loaded.",
+        fix="let every rank read the whole folder.",
         more="checkpoint",
     )
 

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import pickle
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
-from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.filesystem import (
+    FileSystem,
+    FileSystemReader,
+    FileSystemWriter,
+)
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load as load_tensors
 from torch.distributed.checkpoint.state_dict_saver import async_save
@@ -22,6 +27,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as save_tensors
 from instep.checkpoint.envelope import EnvelopeError
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator
     from concurrent.futures import Future
     from pathlib import Path
@@ -64,7 +70,7 @@ class Reader(FileSystemReader):
 
     def read_metadata(self, *_args: Any, **_kwargs: Any) -> Metadata:
         """Read the list of tensors; whatever is wrong with it is an `EnvelopeError`."""
-        with (self.path / METADATA).open("rb") as file:  # type: ignore[operator]
+        with self._opened() as file:
             try:
                 metadata: Metadata = _Unpickler(file).load()
                 _require_tensors(metadata)
@@ -73,6 +79,12 @@ class Reader(FileSystemReader):
             except Exception as error:  # a pickle that was changed may raise anything
                 raise EnvelopeError("corrupted", f"its list of tensors: {error}") from error
         return metadata
+
+    def _opened(self) -> BinaryIO:
+        try:
+            return (self.path / METADATA).open("rb")  # type: ignore[operator,no-any-return]
+        except FileNotFoundError as error:
+            raise EnvelopeError("truncated", f"{METADATA} is not there") from error
 
 
 def _require_tensors(metadata: Metadata) -> None:
@@ -113,7 +125,44 @@ def _alone_is_fine() -> Iterator[None]:
 
 
 def _writer(folder: Path) -> FileSystemWriter:
-    return FileSystemWriter(folder, single_file_per_rank=True, sync_files=True)
+    writer = FileSystemWriter(folder, single_file_per_rank=True, sync_files=True)
+    writer.fs = _Files()
+    return writer
+
+
+class _Files(FileSystem):
+    """Files that say why they could not be written."""
+
+    @contextlib.contextmanager
+    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[io.IOBase]:
+        """Open a file, for as long as this is entered."""
+        if mode != "wb":
+            with super().create_stream(path, mode) as other:
+                yield other
+            return
+        with _Stream(io.FileIO(path, mode)) as stream:
+            try:
+                yield stream
+            except RuntimeError as error:
+                # torch ends its archive on the way out, and fails at that, too.
+                first = stream.first or error.__context__
+                if first is None or "unexpected pos" not in str(error):
+                    raise
+                raise first from None
+
+
+class _Stream(io.BufferedWriter):
+    """Remembers what was wrong first: what torch says then is about the archive it has to end."""
+
+    first: BaseException | None = None
+
+    def write(self, data: Any) -> int:
+        """Write, as always."""
+        try:
+            return super().write(data)
+        except BaseException as error:
+            self.first = self.first or error
+            raise
 
 
 def files_of(folder: Path, rank: int) -> Iterator[Path]:

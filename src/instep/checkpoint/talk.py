@@ -6,10 +6,10 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Protocol
 
 from instep.checkpoint.envelope import EnvelopeError
-from instep.errors import CheckpointError, InstepError
+from instep.errors import CheckpointError, InstepError, said_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     Waiting = Callable[[str], contextlib.AbstractContextManager[None]]
 
@@ -95,15 +95,26 @@ class Talk:
         if error is not None:
             self.mark(error)
             raise error
-        first = said[failed[0]]
-        shared = CheckpointError(
-            f"{what} failed on {_ranks(failed)}: {first['what']}",
-            why=first["why"],
-            fix=first["fix"],
-            more=first["more"],
-        )
+        shared = _of_others(what, {rank: said[rank] for rank in failed})
         self.mark(shared)
-        raise shared from _cause(first)
+        raise shared
+
+
+def elsewhere(what: str, errors: Mapping[int, BaseException]) -> CheckpointError:
+    """Return what a rank raises for what others have raised, by their numbers."""
+    return _of_others(what, {rank: _told(error) for rank, error in errors.items()})
+
+
+def _of_others(what: str, said: Mapping[int, dict[str, Any]]) -> CheckpointError:
+    first = next(iter(said.values()))
+    shared = CheckpointError(
+        f"{what} failed on {_ranks(list(said))}: {first['what']}",
+        why=first["why"],
+        fix=first["fix"],
+        more=first["more"],
+    )
+    shared.__cause__ = _cause(first)
+    return shared
 
 
 def _nobody(_what: str) -> contextlib.AbstractContextManager[None]:
@@ -121,7 +132,8 @@ def _cause(told: dict[str, Any]) -> Exception | None:
     return OSError(told["errno"], told["what"]) if told.get("errno") else None
 
 
-def _told(error: Exception) -> dict[str, Any]:
+def _told(error: BaseException) -> dict[str, Any]:
+    kind = error.kind if isinstance(error, EnvelopeError) else None
     if isinstance(error, InstepError):
         cause = error.__cause__
         return {
@@ -133,10 +145,11 @@ def _told(error: Exception) -> dict[str, Any]:
             "errno": cause.errno if isinstance(cause, OSError) else None,
         }
     return {
-        "what": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
+        "what": said_of(error),
         "why": "all ranks save and load together, or none of them does.",
         "fix": "look at the output of that rank.",
         "more": "checkpoint",
+        "kind": kind,
     }
 
 

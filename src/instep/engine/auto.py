@@ -142,6 +142,9 @@ class AutoStep:
                 window.is_attempt = True
                 together = core.together
                 lane.stepping = step if together is None else together.ready(step)
+                if isinstance(meter, Budget):
+                    # Parameters that are sharded between windows are whole now.
+                    meter.include(self._standing())
                 with meter.watching():
                     run_pieces(window, pieces, loss_fn, optimizer=optimizer)
                 in_close = True
@@ -233,6 +236,8 @@ class AutoStep:
             yield from model.parameters()
             yield from model.buffers()
         for optimizer in self._lane.optimizers:
+            for group in optimizer.param_groups:
+                yield from group["params"]  # the shards, also where the model's are whole
             for state in optimizer.state.values():
                 yield from (v for v in state.values() if isinstance(v, torch.Tensor))
 

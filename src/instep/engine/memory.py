@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,6 +59,11 @@ def bytes_of(tensors: Iterable[Tensor]) -> int:
 def _storages(tensor: Any) -> list[torch.UntypedStorage]:
     if tensor.is_nested and tensor.layout == torch.jagged:
         return [tensor.values().untyped_storage()]
+    if is_traceable_wrapper_subclass(tensor):
+        # A DTensor has no memory of its own, and holds the part of it that is here.
+        names, _ = tensor.__tensor_flatten__()
+        inner = (getattr(tensor, name) for name in names)
+        return [s for each in inner if isinstance(each, Tensor) for s in _storages(each)]
     if tensor.layout == torch.sparse_coo:
         return [tensor._indices().untyped_storage(), tensor._values().untyped_storage()]  # noqa: SLF001
     return [tensor.untyped_storage()] if tensor.layout == torch.strided else []
@@ -182,6 +187,12 @@ class Budget(TorchDispatchMode):
             for storage in _storages(tensor):
                 self._note(storage, 0)
 
+    def include(self, tensors: Iterable[Tensor]) -> None:
+        """Count tensors that were made since `held` was, and are there while this is entered."""
+        for tensor in tensors:
+            for storage in _storages(tensor):
+                self._note(storage, storage.nbytes())
+
     def watching(self) -> AbstractContextManager[object]:
         """Count while this is entered."""
         return self
@@ -215,10 +226,8 @@ class Budget(TorchDispatchMode):
         return result
 
     def _count(self, result: Any) -> None:
-        for tensor in result if isinstance(result, list | tuple) else (result,):
-            if isinstance(tensor, Tensor):
-                for storage in _storages(tensor):
-                    self._note(storage, storage.nbytes())
+        made = result if isinstance(result, list | tuple) else (result,)
+        self.include(tensor for tensor in made if isinstance(tensor, Tensor))
 
     def _note(self, storage: torch.UntypedStorage, size: int) -> None:
         # The address of the storage object itself: wrappers of it come and go.

@@ -47,6 +47,7 @@ SHORT = {
         "loops_that_all_ranks_leave",
         "an_interrupt_on_one_rank_ends_all",
         "a_failure_is_heard_beside_headers_that_are_too_long",
+        "a_hook_on_a_sharded_parameter_that_raises_is_told",
     ],
     test_hybrid: [],
     test_interrupts: [],
@@ -63,7 +64,11 @@ SHORT = {
         "a_save_that_fails_in_a_window_is_known_to_all",
         "a_signal_to_one_rank_saves_all",
     ],
-    test_several: ["a_list_updates_together", "ranks_that_use_different_optimizers"],
+    test_several: [
+        "a_list_updates_together",
+        "ranks_that_use_different_optimizers",
+        "all_that_are_open_on_one_rank_alone_close_at_its_end",
+    ],
     test_streams: [],
 }
 

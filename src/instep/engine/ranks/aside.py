@@ -10,11 +10,14 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from instep.engine.ranks.headers import agreed
+from instep.engine.ranks.exchange import last_word
+from instep.engine.ranks.headers import Kind, Said, agreed, mark, ranks_that
+from instep.errors import said_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from instep.engine.ranks.together import Together
     from instep.errors import WindowError
 
 RAISED = float(2**20)
@@ -54,13 +57,35 @@ def called(found: Hooks) -> BaseException | None:
     return None
 
 
-def raised_elsewhere() -> WindowError:
+class HookError(Exception):
+    """A hook has raised on some rank, as all have heard at once; `own` is what this rank's has."""
+
+    def __init__(self, own: BaseException | None) -> None:
+        super().__init__()
+        self.own = own
+
+
+def told(together: Together, own: BaseException | None, what: str) -> BaseException:
+    """Tell the others what a hook of this rank has raised; return what this rank raises for all."""
+    said = Said(Kind.READY) if own is None else last_word(said_of(own))
+    heard = together.hear(said, what)
+    together.is_in_step = True
+    error = own or _raised_elsewhere(heard)
+    mark(error)
+    return error
+
+
+def _raised_elsewhere(heard: Sequence[Said]) -> WindowError:
     """Return what the ranks raise whose own hooks have not."""
+    flags = [said.kind is Kind.FAILED for said in heard]
+    reasons = "; ".join(
+        f"rank {rank}: {said.about.rstrip('.')}" for rank, said in enumerate(heard) if flags[rank]
+    )
     return agreed(
-        "a hook on a sharded parameter raised an error on another rank.",
-        why="the gradients of all ranks are added up then, and that rank would make no update of "
-        "its part. The window was thrown away on all of them.",
-        fix="mend the hook (register_post_accumulate_grad_hook); that rank's own output has the "
+        f"a hook on a sharded parameter raised an error on {ranks_that(flags)}.",
+        why=f"{reasons}. The gradients of all ranks are added up then, and no update is made of a "
+        "part of them. The window was thrown away on all ranks.",
+        fix="mend the hook (register_post_accumulate_grad_hook); the output of that rank has the "
         "whole error.",
         more="ranks",
     )

@@ -16,6 +16,7 @@ from instep.engine import arithmetic
 from instep.engine import gradients as grads
 from instep.engine.close import act, one_factor, remember_references, terms_of
 from instep.engine.memory import is_out_of_memory
+from instep.engine.ranks import aside
 from instep.engine.ranks.alike import require_alike
 from instep.engine.ranks.drift import weights_of
 from instep.engine.ranks.headers import (
@@ -93,7 +94,7 @@ class Closing:
         try:
             held, factor = self._added_up(lane, own, verdict, scale, what)
             is_added_up = True
-            raw_norm = self._norm(lane, held)
+            raw_norm = self._norm(lane, held, what)
             remember_references(lane, verdict.terms, verdict.micro_batches)
             lane.micro_batches = verdict.micro_batches
             return act(lane, held, verdict.terms, factor=factor, raw_norm=raw_norm)
@@ -236,9 +237,13 @@ class Closing:
                 add_sparse(buffers.members[index], factor, self._together.ranks.group)
         return buffers.gradients(), later
 
-    def _norm(self, lane: Lane, held: Sequence[Tensor]) -> float:
+    def _norm(self, lane: Lane, held: Sequence[Tensor], what: str) -> float:
         if isinstance(lane.buffers, ShardedBuffers):
-            return lane.buffers.norm()
+            try:
+                return lane.buffers.norm()
+            except aside.HookError as error:
+                own = error.own
+            raise aside.told(self._together, own, what)
         found = math.hypot(*grads.to_host(grads.folded(grads.norms(held))))
         return found if math.isfinite(found) else grads.exact_norm(held)
 

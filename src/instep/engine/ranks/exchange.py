@@ -38,6 +38,8 @@ a user's own has as many: if a rank gives up while another is in a collective of
 group, that fails loudly instead of giving numbers that are none."""
 HEAD = 5
 """Of these: four for the length of what is said, one for its kind."""
+ROOM = 64
+"""Bytes of a last word that are left for where its rank is, and whether it would like to save."""
 START = b'{"kind":'
 """What follows then, whatever is said."""
 CLOSED = ("onnection closed", "onnection reset", "roken pipe", "remote process exited")
@@ -131,9 +133,8 @@ class Exchange:
             return
         self._rounds += 1
         self.torn.is_told = True
-        said = Said(kind, reason[:200])
-        while len(packed := said.pack()) > SLOT - HEAD:
-            said = Said(kind, said.about[: len(said.about) // 2])
+        said = last_word(reason, kind)
+        packed = said.pack()
         # Where the others are gone already, nobody has to be told.
         with contextlib.suppress(RuntimeError):
             mine, whole, _ = self._last or self._tensors(SLOT)
@@ -238,6 +239,18 @@ class Exchange:
             "only slow needs a longer timeout= in init_process_group.",
             more="ranks",
         )
+
+
+def last_word(reason: str, kind: Kind = Kind.FAILED) -> Said:
+    """Return what a rank says that gives up: so long that one message has it.
+
+    >>> last_word("an error").about, len(last_word(chr(233) * 300).about)
+    ('an error', 50)
+    """
+    said = Said(kind, reason[:200])
+    while len(said.pack()) > SLOT - HEAD - ROOM:
+        said = Said(kind, said.about[: len(said.about) // 2])
+    return said
 
 
 def _out_of_step(what: str, reason: str) -> WindowError:

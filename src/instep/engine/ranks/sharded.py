@@ -300,7 +300,10 @@ class ShardedBuffers(Buffers):
         return [local(g) for g in super().gradients()]
 
     def norm(self) -> float:
-        """Return the norm of the gradients of all ranks (talks, and syncs)."""
+        """Return the norm of the gradients of all ranks (talks, and syncs).
+
+        Raises `aside.HookError` on all ranks if a hook has raised on one: not told yet on which.
+        """
         cut, rest = self._parts()
         here, problem = 0.0, None
         raised, self._raised = self._raised, None
@@ -316,9 +319,7 @@ class ShardedBuffers(Buffers):
         word = (problem is not None) + aside.RAISED * (raised is not None)
         squared, short = self._over_ranks(here * here, word)
         if short >= aside.RAISED:
-            raised = raised or aside.raised_elsewhere()
-            mark(raised)
-            raise raised
+            raise aside.HookError(raised)
         if short:
             told = problem or PeerOutOfMemoryError("another rank ran out of memory at the close")
             mark(told)

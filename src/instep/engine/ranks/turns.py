@@ -99,11 +99,14 @@ class Turns:
             together.has_ended = feed is not None and not together.has_more
             turn = together.agree_on_next(None, self._touched(), is_over=False)
             self._is_over = turn.is_over
-            for lane in self._lanes:
-                if lane.name in turn.closing:
-                    if not lane.is_open:
-                        open_lane(lane)
-                    self._core.close([lane], updates)
+            closing = [lane for lane in self._lanes if lane.name in turn.closing]
+            for lane in closing:
+                # Before any of them closes: a close lets go of whole parameters, and to gather
+                # them again for a lane that is opened then needs ranks where it is open already.
+                if not lane.is_open:
+                    open_lane(lane)
+            for lane in closing:
+                self._core.close([lane], updates)
             if not self._is_over:
                 together.go_on()
         for lane in self._lanes:
