@@ -552,8 +552,10 @@ for x, y in loader:
     again = "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)"
     for renewed in (
         f"model[1] = torch.nn.Linear(16, 5)\n{again}",
-        "model[1] = torch.nn.Linear(16, 5)\n"
-        "optimizer.add_param_group({'params': model[1].parameters()})",
+        (
+            "model[1] = torch.nn.Linear(16, 5)\n"
+            "optimizer.add_param_group({'params': model[1].parameters()})"
+        ),
         "model[1] = model[1].to('cpu')",
         "model[1] = torch.nn.ReLU()",
     ):

@@ -216,15 +216,23 @@ def test_an_empty_path_is_not_the_folder_that_the_program_runs_in(tmp_path, monk
 NOTHING = {"empty": b"", "zeros": b"\0" * 1000}
 
 
-@pytest.mark.parametrize("content", NOTHING.values(), ids=NOTHING)
 @pytest.mark.parametrize("name", ["run.ckpt", "run.ckpt.previous", "run.ckpt.outgoing"])
-def test_an_empty_file_is_anybodys_where_no_checkpoint_is_beside_it(tmp_path, content, name):
-    path = tmp_path / "run.ckpt"
+def test_zeros_are_anybodys_where_no_checkpoint_is_beside_them(tmp_path, name):
+    path, content = tmp_path / "run.ckpt", NOTHING["zeros"]
     (tmp_path / name).write_bytes(content)
     with pytest.raises(CheckpointError, match="is no checkpoint, and is not overwritten") as caught:
         disk.require_ours(path)
     assert "it may be anybody's" in caught.value.why
     assert (tmp_path / name).read_bytes() == content
+
+
+def test_an_empty_file_is_replaced(tmp_path):
+    """Nothing is in it; `tempfile` makes such files, for others to write to."""
+    path = tmp_path / "run.ckpt"
+    path.touch()
+    disk.require_ours(path)
+    put(path, 1)
+    assert found(path) == 1
 
 
 @pytest.mark.parametrize("content", NOTHING.values(), ids=NOTHING)

@@ -304,14 +304,14 @@ def test_what_is_no_checkpoint_is_not_overwritten(tmp_path):
             stepper.save(path, wait=wait)
     assert path.read_text() == "mine"
     assert list(tmp_path.iterdir()) == [path]
-    # Nor is one that anybody may have made empty; also by a run that saves itself.
-    for content in (b"", b"\0" * 300):
-        path.write_bytes(content)
-        for call in (stepper.save, partial(stepper.autosave, every=1)):
-            with pytest.raises(CheckpointError, match=r"is no checkpoint|was never finished"):
-                call(path)
-        assert path.read_bytes() == content
-        assert list(tmp_path.iterdir()) == [path]
+    # Nor is one of zeros, which anybody may have made; also by a run that saves itself.
+    content = b"\0" * 300
+    path.write_bytes(content)
+    for call in (stepper.save, partial(stepper.autosave, every=1)):
+        with pytest.raises(CheckpointError, match=r"is no checkpoint|was never finished"):
+            call(path)
+    assert path.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [path]
     # A checkpoint that is damaged may go, and what is empty beside one.
     path.write_bytes(b"\x93instep\ncut off")
     stepper.save(path)

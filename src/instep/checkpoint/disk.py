@@ -115,11 +115,11 @@ def require_ours(path: Path) -> None:
         _require_no_folder(one)
     for one in (path, *beside):
         require_regular(one)  # before any of them is opened
-    # Nothing tells an empty file of somebody else from one that a loss of power has emptied, but
-    # what is beside it.
+    # Nothing tells zeros of somebody else from those that a loss of power has left, but what is
+    # beside them.
     is_ours = any(map(_begins_as_ours, (path, *beside)))
     for one in (path, *beside):
-        _require_checkpoint(one, may_be_empty=is_ours)
+        _require_checkpoint(one, may_be_blank=is_ours)
     lock = locks.lock_of(path)
     _require_no_folder(lock)
     require_regular(lock)
@@ -172,7 +172,7 @@ def _taken(path: Path, what: str, why: str) -> CheckpointError:
     )
 
 
-def _require_checkpoint(path: Path, *, may_be_empty: bool) -> None:
+def _require_checkpoint(path: Path, *, may_be_blank: bool) -> None:
     with explained(path):
         try:
             with path.open("rb") as file:
@@ -180,10 +180,11 @@ def _require_checkpoint(path: Path, *, may_be_empty: bool) -> None:
         except (FileNotFoundError, NotADirectoryError):
             return  # nothing is there; whether it can be made is seen when it is written
         except EnvelopeError as error:
-            why, is_empty = error.details, error.kind == "unfinished"
-            if is_empty and not may_be_empty:
-                why = "it is empty, or begins with zeros, and no checkpoint is beside it: it may "
-                why += "be anybody's"
+            why, is_blank = error.details, error.kind == "unfinished"
+            if is_blank and path.stat().st_size == 0:
+                return  # nothing is in it that could be lost, as where `mkstemp` has made it
+            if is_blank and not may_be_blank:
+                why = "it begins with zeros, and no checkpoint is beside it: it may be anybody's"
             elif error.kind not in ("foreign", "newer"):
                 return
             what = "is one of a newer instep" if error.kind == "newer" else "is no checkpoint"
