@@ -346,7 +346,8 @@ def mend(finding: Finding, source: Source) -> Iterator[Fix]:
     is_safe = "OneCycleLR" not in source.text
     for step in statements(source, evidence(finding, Step)):
         for fix in close_last_window(source, step):
-            yield Fix(fix.title, fix.edits, is_safe=is_safe and fix.is_safe)
+            more = "" if is_safe else "; OneCycleLR then needs one more step for each epoch"
+            yield Fix(f"{fix.title}{more}", fix.edits, is_safe=is_safe and fix.is_safe)
 
 
 is_mended = divides_as_well
