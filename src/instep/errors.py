@@ -65,7 +65,10 @@ def warn(text: str) -> None:
     level = 2
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # `inspect` would read source files
     while frame is not None and frame.f_code.co_filename.startswith(tuple(passed)):
-        frame, level = frame.f_back, level + 1
+        # What looks like Python's own imports is left out of the count by `warnings` itself.
+        name = frame.f_code.co_filename
+        level += not ("importlib" in name and "_bootstrap" in name)
+        frame = frame.f_back
     warnings.warn(text, InstepWarning, stacklevel=2 if frame is None else level)
 
 

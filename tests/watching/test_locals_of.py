@@ -66,3 +66,12 @@ count = main()
 """
     assert run(source, watched=watched).left["count"] == 0
     assert torch.is_grad_enabled()
+
+
+def test_names_that_were_made_by_exec_are_left():
+    def main():
+        exec("made = 5")  # noqa: S102  # our own
+        seen = dict(locals_of(sys._getframe()))
+        return seen["made"], eval("made")  # noqa: S307  # our own
+
+    assert main() == (5, 5)

@@ -47,7 +47,6 @@ class Outputs:
         self._level = level
         self._quoting = Quoting()
         self._unheard: list[int] = []
-        self._mends = ""  # what the checker can do about it, once all is over
         self._is_alone = False  # the first rank has left before this one
         self._found: tuple[Finding, ...] = ()
         self.findings: tuple[Finding, ...] = ()
@@ -111,11 +110,11 @@ class Outputs:
         if self.ranks.folder is not None:
             own = self._heard(patience)
         self._take(own)
-        self._ask_checker(patience)
         try:
             self._files_written(ending)
         finally:
             self._tell(self.findings)
+        self._ask_checker(patience)
 
     def _heard(self, patience: float | None) -> tuple[Finding, ...]:
         """Return what was found on this machine, and note who is left to tell by itself."""
@@ -137,7 +136,6 @@ class Outputs:
         heard = self.ranks.hear()
         self._unheard = self.ranks.unheard(heard)
         self._take(merged(self._compared(heard)))
-        self._ask_checker(patience)
         told = zip(self._found, self.findings, strict=True)
         fresh = tuple(shown for found, shown in told if self.ranks.tells(found))
         if self.ranks.is_last(heard):
@@ -147,11 +145,16 @@ class Outputs:
                 _put(self._late_file, self._report(Options()))
         finally:
             self._tell(fresh)
+        self._ask_checker(patience)
 
     def _ask_checker(self, patience: float | None) -> None:
-        """See what it mends of all this, if there is time for it and anybody to tell."""
+        """Say what it mends of all this, if there is time for it and anybody to tell: last of all,
+        because it takes a moment in which a job may be stopped.
+        """
         if patience is None and not self._options.quiet:
-            self._mends = _mended(self.findings, self._options.script, self._quoting.folder)
+            mends = _mended(self.findings, self._options.script, self._quoting.folder)
+            if mends:
+                say(f"{self.ranks.prefix or 'instep: '}{mends}")
 
     def _compared(self, heard: list[Heard]) -> list[Heard]:
         """Return what the ranks have said, with what only shows when all of them are over."""
@@ -249,7 +252,6 @@ class Outputs:
             aside=aside(self.job),
             is_open=bool(self._unheard),
         )
-        said += self._mends
         if self.ranks.folder is not None:
             said += (
                 f"Of {self.ranks.size:,} ranks; updates are counted on rank {self.ranks.rank}.\n"
@@ -263,11 +265,11 @@ class Outputs:
 
 def _mended(findings: tuple[Finding, ...], script: str | None, folder: str) -> str:
     """Say what the checker mends of what was seen: a running job only shows what is wrong."""
-    try:
-        from instep.commands.mendable import mendable  # noqa: PLC0415  # loaded where it is used
+    from instep.commands.mendable import mendable  # noqa: PLC0415  # loaded where it is used
 
+    try:
         found = mendable(findings, script, folder)
-    except Exception:  # noqa: BLE001  # a program may leave anything behind; the job is over
+    except (OSError, MemoryError, RecursionError):  # what a program may have left behind
         return ""
     if found is None:
         return ""

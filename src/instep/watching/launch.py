@@ -157,11 +157,19 @@ def code_of(error: SystemExit) -> int:
 
 
 def wait_for_threads() -> None:
-    """Wait for what Python waits for at the end of a program: threads that are no daemons."""
+    """Wait for what Python waits for at the end of a program: threads that are no daemons.
+
+    Executors are told first, as Python tells them: their threads end only then.
+    """
     with contextlib.suppress(KeyboardInterrupt):  # and then Python does it once more
-        for thread in threading.enumerate():
-            if thread is not threading.current_thread() and not thread.daemon:
-                thread.join()
+        for tell in reversed(getattr(threading, "_threading_atexits", ())):
+            tell()
+        while others := [each for each in threading.enumerate() if _is_waited_for(each)]:
+            others[0].join()
+
+
+def _is_waited_for(thread: threading.Thread) -> bool:
+    return not thread.daemon and thread is not threading.current_thread()
 
 
 def show(error: BaseException) -> int | None:

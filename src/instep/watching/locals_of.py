@@ -33,5 +33,7 @@ def locals_of(frame: FrameType) -> Mapping[str, Any]:
         return names  # the names themselves, of a module or a class
     found = dict(names)
     if sys.getrefcount(names) <= _ALONE:  # what a call of `locals()` has returned stays as it is
-        names.clear()
+        code = frame.f_code
+        for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
+            names.pop(name, None)  # others were put there by `exec`, and live nowhere else
     return found

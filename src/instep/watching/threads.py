@@ -7,8 +7,8 @@ another thread, and what a backward reads is not changed meanwhile.
 
 from __future__ import annotations
 
-import sys
 import threading
+import weakref
 from contextlib import contextmanager
 from threading import get_ident
 from typing import TYPE_CHECKING, TypeVar
@@ -26,6 +26,10 @@ and made no update gives way to it.
 """
 
 
+class _Token:
+    """Something that a thread has until it ends."""
+
+
 class Threads:
     """The thread that is watched, and those that are not."""
 
@@ -41,6 +45,9 @@ class Threads:
         self.backwards: Callable[[], int | None] = lambda: None
         """How often it has gone backward without an update; None: it has made one."""
         self._gate = threading.RLock()  # what ends in here may train
+        self._here = threading.local()
+        self._token: weakref.ref[_Token] | None = None
+        """Of the thread that is watched: it dies with it, whoever has started it."""
         self._going: set[int] = set()  # others that go backward now
         self._heard: int | None = None  # of `backwards`, when it was asked last
         self._quiet = 0
@@ -48,8 +55,8 @@ class Threads:
     def hears(self) -> bool:
         """Say whether what this thread does is heard of.
 
-        It is if none is watched, or the one that was has ended: what it will be is told by the next
-        backward. Autograd's own threads, such as that of a device, belong to who goes backward.
+        It is if none is watched, or the one that was has ended: the next backward tells which one
+        will be. Autograd's own threads, such as that of a device, belong to who goes backward.
         """
         here = get_ident()
         if here == self.home or not self._is_taken(here):
@@ -67,7 +74,7 @@ class Threads:
         with self._gate:
             if not self._is_taken(here) or self._gives_way():
                 self.strangers.discard(here)
-                self.home = here
+                self._settle(here)
                 return True
         self._meet(here)
         return False
@@ -95,10 +102,19 @@ class Threads:
         finally:
             self._going.discard(here)
 
+    def _settle(self, here: int) -> None:
+        def end(token: weakref.ref[_Token]) -> None:
+            if self._token is token:
+                self.home = 0  # before another thread gets its number
+
+        token = _Token()
+        self._token = weakref.ref(token, end)
+        self._here.token = token  # the one before may die by it
+        self.home = here
+
     def _is_taken(self, here: int) -> bool:
-        """Say whether another thread is watched that has not ended."""
-        home = self.home
-        return home not in {0, here} and home in sys._current_frames()  # noqa: SLF001
+        """Say whether another thread is watched."""
+        return self.home not in {0, here}
 
     def _gives_way(self) -> bool:
         backwards = self.backwards()
