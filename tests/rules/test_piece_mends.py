@@ -94,3 +94,9 @@ def test_a_loop_that_does_not_cut_is_no_part_of_a_grid():
         mended = first("step_per_patch", GRID.format(**given), *PIECE_EVENTS)
         assert "        opt.step()\n" in mended
         assert "        opt.zero_grad()\n        for left" in mended
+
+
+def test_rows_of_other_lengths_have_no_number():
+    text = GRID.format(first="range(0, size, 32)", cut="top:top + 32")
+    text = text.replace("range(0, 64, 32)", "range(top % 7, 64, 32)")
+    assert "patches = " not in first("step_per_patch", text, *PIECE_EVENTS)

@@ -82,6 +82,10 @@ def _grid(source: Source, loop: Loop, outer: Loop) -> tuple[str, Edits | None] |
     name = next((name for name in _NAMES if name not in taken), None)
     if name is None or any(each is None or each.keywords for each in ranges):
         return None
+    counters = {getattr(getattr(each, "target", None), "id", None) for each in around}
+    names = (n for each in ranges if each is not None for n in ast.walk(each))
+    if any(isinstance(n, ast.Name) and n.id in counters for n in names):
+        return None  # how many there are in a row hangs on the row
     counts = [f"len({source.code(each)})" for each in ranges if each is not None]
     named = insert(source, outer, f"{name} = {' * '.join(counts)}")
     return None if named is None or "\n" in "".join(counts) else (name, named)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +20,13 @@ def leave_out(recorder: Recorder, threads: Threads) -> None:
     """Let a recorder leave alone what other threads train, as soon as there are any."""
     book, strangers = recorder.book, threads.strangers
     direct = book.grown.append
-    left: set[int] = set()
+    left: dict[int, Any] = {}  # parameters, by id, as long as they live
 
     def grew(parameter: Parameter) -> None:
         if get_ident() not in strangers:
             direct(parameter)
         elif id(parameter) not in left:
-            left.add(id(parameter))
+            left[id(parameter)] = weakref.ref(parameter, partial(_drop, left, id(parameter)))
             held = book.parameters.get(id(parameter))
             if held is not None:
                 forget(recorder, (weak() for weak in book.owners(held)))
@@ -52,6 +54,11 @@ def forget(recorder: Recorder, optimizers: Iterable[Any]) -> None:
         name = None if optimizer is None else recorder.book.met(optimizer)
         if name is not None:
             recorder.witnesses.forget(name)
+
+
+def _drop(left: dict[int, Any], key: int, dead: object) -> None:
+    del dead
+    left.pop(key, None)
 
 
 def _replace_hooks(parameter: Parameter | None, old: Any, new: Any) -> None:

@@ -65,7 +65,6 @@ def test_a_sum_over_a_count_of_the_data_is_a_ragged_mean():
         "mask.float().sum().clip(1)",
         "torch.clamp(mask.sum(), min=1)",
         "torch.clamp_min(mask.sum(), 1)",
-        "torch.maximum(mask.sum(), one)",
         "max(mask.sum(), 1)",
         "max(1, mask.sum())",
         "(mask.sum() + 1e-8)",
@@ -79,7 +78,20 @@ def test_a_count_that_is_kept_from_being_nothing_is_a_count(count):
     assert (made.reduction, made.ragged) == ("mean", True)
 
 
-@pytest.mark.parametrize("count", ["max(n, 1)", "(n + 1e-8)", "n.clamp(min=1)", "(mask.sum() + 8)"])
+@pytest.mark.parametrize(
+    "count",
+    [
+        "max(n, 1)",
+        "(n + 1e-8)",
+        "n.clamp(min=1)",
+        "(mask.sum() + 8)",
+        "mask.sum().clamp(max=8)",
+        "torch.clamp(mask.sum(), max=8)",
+        "max(mask.sum(), 1000)",
+        "mask.sum().clamp(min=n)",
+        "min(mask.sum(), 1)",
+    ],
+)
 def test_other_numbers_are_none(count):
     source = SETUP + "l = torch.nn.functional.nll_loss(model(x), y, reduction='sum')\n"
     assert value(f"{source}v = l / {count}").ragged is None

@@ -50,8 +50,8 @@ _WRITES = frozenset(
      "scatter_add_"}
 )  # fmt: skip
 """Methods that write a tensor into another one."""
-BOUNDS = frozenset({"clamp", "clamp_min", "clip", "maximum"})
-"""What keeps a count from being nothing."""
+BOUNDS = frozenset({"clamp", "clamp_min", "clip"})
+"""What may keep a count from being nothing."""
 _COUNTED = frozenset({"sum", "numel", "ne", "size"})
 _SHOWING = frozenset(
     {"backward", "zero_grad", "scale", "unscale_", "update", "step", "parameters",
@@ -159,7 +159,7 @@ def method(m: Machine, value: Unknown, call: Call) -> Value:
         return call.unknown(m)
     if name.endswith("_"):
         grads.changed(m, value, call)
-    if name in BOUNDS and tensors.is_count(value):
+    if name in BOUNDS and tensors.is_count(value) and tensors.is_floor(call.get(0, "min")):
         return value
     if name in _SAME or (name in _WRITES and _writes(m, value, call)):
         return value

@@ -154,7 +154,12 @@ def extreme(m: Machine, call: Call) -> Value:
     if len(known) == len(plain) > 1:
         return min(known) if call.name == "min" else max(known)
     counts = [value for value in call.args if tensors.is_count(value)]
-    if len(counts) == 1 and len(known) == len(plain) - 1 and call.name == "max":
+    if (
+        call.name == "max"
+        and len(counts) == 1
+        and len(plain) == 2
+        and any(map(tensors.is_floor, known))
+    ):
         return counts[0]
     return tensors.derive(m, call.node, call.args, call.scope)
 

@@ -102,7 +102,7 @@ def binary(
         if joined is not None:
             return joined
         for count, more in ((left, two), (right, one)):
-            if tensors.is_count(count) and more is not None and 0 < more <= 1:
+            if tensors.is_count(count) and tensors.is_floor(more):
                 return count  # which is kept from being nothing
     at = (kind, key(left), key(right))
     made = m.derived.get(at)

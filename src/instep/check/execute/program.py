@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 _V = TypeVar("_V")
 _UNREAD = object()
 _MOST_LINES = 6_000  # of a file that is followed because another one imports it
-_MOST_FOLLOWED = (
-    1_500_000  # characters of such files for one: a library's own imports lead to all of it
-)
+_MOST_FOLLOWED = 1_500_000
+"""Characters of such files, for one that imports them: a library's own lead to all of it."""
 _RELATED = re.compile(
     r"backward\(|zero_grad|\.step\(|clip_grad|optim|[Ll]oss|accum|scaler|\.grad\b|nn\.Module\b"
 )

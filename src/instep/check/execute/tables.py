@@ -205,7 +205,7 @@ _CALLS = {
     optimizers.scaler: ("GradScaler", "ShardedGradScaler"),
     scalers.scale_loss: ("scale_loss",),
     torch_calls.backward_of: ("backward",),
-    torch_calls.bounded: ("clamp", "clamp_min", "maximum"),
+    torch_calls.bounded: ("clamp", "clamp_min", "clip"),
     torch_calls.chain: ("chain",),
     torch_calls.clip: ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_grad_value"),
     torch_calls.gradients: ("grad",),

@@ -152,6 +152,11 @@ def is_count(value: Value) -> bool:
     return isinstance(value, Unknown) and value.known_as == SUM
 
 
+def is_floor(value: Value) -> bool:
+    """Say whether a number only keeps a count from being nothing: it changes no other."""
+    return isinstance(value, int | float) and 0 < value <= 1
+
+
 def as_tensor(m: Machine, value: Value, node: ast.AST) -> Tensor | None:
     """Return a value as a tensor; an unknown one becomes one, made by nobody knows what."""
     if isinstance(value, Tensor):

@@ -92,7 +92,7 @@ def reduce(m: Machine, call: Call) -> Value:
 
 def bounded(m: Machine, call: Call) -> Value:
     """Follow `torch.clamp(mask.sum(), min=1)`: a count that is kept from being nothing is one."""
-    if tensors.is_count(call.first):
+    if tensors.is_count(call.first) and tensors.is_floor(call.get(1, "min")):
         return call.first
     return tensors.derive(m, call.node, call.args, call.scope)
 
