@@ -244,8 +244,6 @@ def _backward_at_once(
 
     Reads the counts of several terms from their device; other ranks have counts, too.
     """
-    if lane.means is not None:
-        lane.means.is_returned = True
     if together is not None:
         terms = items if isinstance(items, Mapping) else {LOSS: items}
         lane.totals = together.add_counts({n: float(count_of(c)) for n, c in terms.items()})
@@ -253,7 +251,9 @@ def _backward_at_once(
         lane.totals = {name: float(count_of(count)) for name, count in items.items()}
     elif not isinstance(count := count_of(items), Tensor):
         lane.totals = {LOSS: count}
-    window.backward(loss, items=items, optimizer=lane.name)
+    means = lane.means
+    with contextlib.nullcontext() if means is None else means.returned(is_told=True):
+        window.backward(loss, items=items, optimizer=lane.name)
 
 
 @dataclass(frozen=True, slots=True)

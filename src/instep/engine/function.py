@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -37,9 +38,9 @@ def run_pieces(
         with piece.around():
             result = loss_fn(piece.value)
         loss, items = read_result(result, piece.items)
-        if means is not None:
-            means.is_returned, means.is_told = True, loss is not result
-        window.backward(loss, items=items, optimizer=optimizer)
+        looked = nullcontext() if means is None else means.returned(is_told=loss is not result)
+        with looked:
+            window.backward(loss, items=items, optimizer=optimizer)
 
 
 def plan_of(batch: Any, split: Split, models: Sequence[nn.Module]) -> Plan:
