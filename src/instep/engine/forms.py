@@ -204,7 +204,7 @@ class Form:
         elif statistics is not None and statistics.is_exact and statistics.layers:
             passes = TwoPass(
                 _PerPiece(plan),
-                {SINGLE: lambda piece: _counted(self.loss_fn(piece.value), piece.items)},
+                {SINGLE: lambda piece: _counted(self.loss_fn(piece.value), piece)},
                 models=models,
                 parameters=lane.buffers.members,
                 statistics=statistics,
@@ -317,9 +317,9 @@ class _PerPiece:
         return whole[index : index + 1]
 
 
-def _counted(result: Any, samples: int | None) -> dict[str, tuple[Tensor, Tensor]]:
+def _counted(result: Any, piece: Piece) -> dict[str, tuple[Tensor, Tensor]]:
     """Return each term's loss and count as rows of one element."""
-    loss, items = read_result(result, samples)
+    loss, items = read_result(result, piece.items, piece.refused)
     losses = loss if isinstance(loss, Mapping) else {SINGLE: loss}
     counts = items if isinstance(items, Mapping) else {SINGLE: items}
     rows = {}
