@@ -9,11 +9,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_sequence
+from torch.utils.data import default_collate
 
 import instep
 from instep.engine.function import read_result
 from instep.engine.reference import relative_error
 from instep.errors import ItemsError, LossError, SplitError
+from instep.splits.tree import tensors
 
 LENGTHS = [5, 2, 7, 1, 3, 7, 4]
 SPLITS = [
@@ -95,6 +97,61 @@ def test_a_lone_loss_without_items_says_what_it_may_be():
     assert "different numbers" in caught.value.why
 
 
+SIX = {
+    "pairs": (torch.ones(3, 4), 1),
+    "dicts": {"x": torch.ones(3, 4), "name": "a"},
+    "rows": tuple(float(n) for n in range(10)),
+    "texts": ("a", torch.ones(3), "b"),
+    "pair of pairs": ((torch.ones(3, 4), 1), (torch.ones(3, 4), 2)),
+    "pair of dicts": [{"a": torch.ones(3)}, {"a": torch.ones(3)}],
+}
+ASKED = ("pair of pairs", "pair of dicts")
+
+
+def collated_loss(layer, piece):
+    found = [leaf.float().mean() for leaf in tensors(piece)]
+    return layer(torch.stack(found).mean().reshape(1)).square().sum()
+
+
+def stepped(batch, split, *, is_bare):
+    layer = nn.Linear(1, 1)
+    stepper = instep.Stepper(layer, torch.optim.SGD(layer.parameters(), lr=0.1))
+
+    def loss(piece):
+        value = collated_loss(layer, piece)
+        return value if is_bare else (value, len(next(tensors(piece))))
+
+    return stepper.step(batch, loss, split=split)
+
+
+@pytest.mark.parametrize("split", [None, 2])
+@pytest.mark.parametrize("name", SIX)
+def test_what_torch_collates_makes_an_update(name, split):
+    batch = default_collate([SIX[name]] * 6)
+    if split is None or name not in ASKED:
+        update = stepped(batch, split, is_bare=False)
+        assert (update.items, update.micro_batches) == (6, 1 if split is None else 3)
+    if name not in ASKED:
+        assert stepped(batch, split, is_bare=True).items == 6
+        return
+    with pytest.raises(SplitError if split else LossError, match="samples, or columns") as caught:
+        stepped(batch, split, is_bare=True)
+    assert "tuple(batch)" in caught.value.fix
+    assert "Micro(8, dim=None)" in caught.value.fix
+    assert stepped(tuple(batch), split, is_bare=True).items == 6
+    assert stepped(batch, instep.Micro(8, dim=None), is_bare=True).items == 2
+
+
+def test_images_of_detection_are_told_to_come_as_a_list():
+    samples = [(torch.ones(3, n, n), {"boxes": torch.ones(2, 4)}) for n in (5, 8, 7)]
+    batch = tuple(zip(*samples, strict=True))
+    with pytest.raises(LossError, match="one entry per sample") as caught:
+        stepped(batch, None, is_bare=True)
+    assert "collate_fn=list" in caught.value.fix
+    assert stepped(batch, None, is_bare=False).micro_batches == 1
+    assert stepped(samples, instep.Micro(2, dim=None), is_bare=True).items == 3
+
+
 def samples(count, kind=tuple):
     torch.manual_seed(0)
     made = [(torch.randint(0, 11, (12,)), torch.randint(0, 3, ())) for _ in range(count)]
@@ -145,7 +202,7 @@ def test_a_batch_that_is_not_cut_may_be_of_any_sizes():
     assert update.items == 4
     with pytest.raises(LossError, match="without its items") as caught:
         stepper.step(batch, lambda piece: model(piece[0]).square().mean())
-    assert "different lengths" in caught.value.why
+    assert "[4, 7] samples" in caught.value.why
 
 
 def test_auto_is_no_number():

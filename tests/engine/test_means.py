@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import instep
+from instep.engine.function import plan_of, run_pieces
 from instep.errors import InstepWarning
 
 X = torch.randn(8, 5, generator=torch.Generator().manual_seed(0))
@@ -167,6 +168,18 @@ def test_a_sum_that_is_returned_is_told_what_to_return():
     assert "backward" not in text.split("fix:")[1]
     (text,) = said(UNEVEN, lambda m, x, y: (bare(m, x, y), len(y)))
     assert "return loss, (targets != -100).sum()" in text
+
+
+def test_a_backward_by_hand_after_a_loss_function_is_told_what_to_pass():
+    model = nn.Linear(5, 3)
+    stepper = instep.Stepper(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with warnings.catch_warnings(record=True) as caught, stepper.window() as window:
+        warnings.simplefilter("always")
+        plan = plan_of((X, UNEVEN), None, [model])
+        run_pieces(window, plan, lambda p: (model(p[0]).square().mean(), 8), optimizer=None)
+        window.backward(F.cross_entropy(model(X), FULL, reduction="sum"), items=len(X))
+    (text,) = [str(w.message) for w in caught]
+    assert 'pass reduction="sum" to backward' in text
 
 
 def accuracy(model, x, y):

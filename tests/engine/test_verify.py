@@ -300,3 +300,23 @@ def test_samples_along_another_dimension_are_verified_along_it():
     found = instep.verify(stepper, batch, lambda p: right(p) * p[0].shape[1], split=split)
     assert found.cause is not None
     assert found.cause.name == "sum"
+
+
+def test_a_batch_that_may_be_cut_in_two_ways_is_run_whole_and_that_is_said():
+    model = plain_net()
+    batch = [[X, Y], [X, Y]]
+
+    def loss(pairs):
+        found = [nn.functional.cross_entropy(model(x), y) for x, y in pairs]
+        return torch.stack(found).mean(), len(pairs) * len(X)
+
+    found = instep.verify(stepper_of(model), batch, loss)
+    assert (found.ok, found.pieces) == (True, 1)
+    (note,) = found.notes
+    assert "nothing was cut" in note
+    assert "dim=None" in note
+    assert (
+        instep.verify(stepper_of(model), batch, loss, split=instep.Micro(1, dim=None)).pieces == 2
+    )
+    with pytest.raises(LossError, match="samples, or columns"):
+        instep.verify(stepper_of(model), batch, lambda pairs: loss(pairs)[0])

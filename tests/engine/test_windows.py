@@ -456,6 +456,20 @@ def test_a_loader_that_gives_nothing_is_said_once(by_batch):
     assert told_of_nothing(lambda: loop(torch.utils.data.DataLoader(Stream()))) == []
 
 
+@pytest.mark.parametrize("error", [TypeError, NotImplementedError, RuntimeError, KeyError])
+def test_a_loader_whose_length_fails_ends_no_loop(error):
+    class Later:
+        def __iter__(self):
+            return iter(())
+
+        def __len__(self):
+            raise error("known after setup()")
+
+    _, stepper = fresh()
+    # Not list(), which asks for the length itself.
+    assert told_of_nothing(lambda: [w for w in stepper.windows(Later(), size=2)]) == []  # noqa: C416
+
+
 def test_a_loop_that_is_continued_at_its_end_has_given_all():
     data = batches([3, 3])
     model, stepper = fresh()

@@ -494,3 +494,35 @@ def test_a_model_that_runs_neither_way_has_its_own_error():
 
     with pytest.raises(RuntimeError, match="broken"):
         instep.stitch(Broken(), torch.ones(3, 64, 80), 32, overlap=8)
+
+
+class Failing(nn.Module):
+    """Raises at one of its calls, and counts them."""
+
+    def __init__(self, at, error):
+        super().__init__()
+        self.at, self.error, self.calls = at, error, 0
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls == self.at:
+            raise self.error
+        return x
+
+
+@pytest.mark.parametrize(
+    ("at", "error"),
+    [
+        (3, RuntimeError("broken")),
+        (2, ValueError("broken")),
+        (1, torch.OutOfMemoryError("CUDA out of memory")),
+        (1, RuntimeError("DefaultCPUAllocator: can't allocate memory")),
+        (1, SplitError("own.", why="w.", fix="f.", more="patches")),
+    ],
+)
+def test_a_model_is_not_run_again_for_an_error_that_is_not_about_samples(at, error):
+    model = Failing(at, error)
+    with pytest.raises(type(error)) as caught:
+        instep.stitch(model, torch.ones(1, 1, 64, 64), 32, overlap=8)
+    assert caught.value is error
+    assert model.calls == at

@@ -164,7 +164,7 @@ class Captures:
             with self._warming_up(key, loss_fn, inside) if is_new else contextlib.nullcontext():
                 with piece.around():
                     result = loss_fn(piece.value)
-                loss, items = read_result(result, piece.items)
+                loss, items = read_result(result, piece.items, piece.refused)
                 window.backward(loss, items=items, optimizer=name)
         for series in self._begun:
             series.finish()

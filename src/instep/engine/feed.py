@@ -263,8 +263,8 @@ class Feed:
             return "iterator"
         try:
             is_empty = isinstance(self._loader, Sized) and not len(self._loader)
-        except (TypeError, NotImplementedError):
-            is_empty = False  # a class with a length, and a stream in it that has none
+        except Exception:  # noqa: BLE001 -- a length may fail in any way, and only a hint needs it
+            is_empty = False
         return "empty" if is_empty else None
 
     @property

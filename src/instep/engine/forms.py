@@ -204,7 +204,7 @@ class Form:
         elif statistics is not None and statistics.is_exact and statistics.layers:
             passes = TwoPass(
                 _PerPiece(plan),
-                {SINGLE: lambda piece: _counted(self.loss_fn(piece.value), piece.items)},
+                {SINGLE: lambda piece: _counted(self.loss_fn(piece.value), piece)},
                 models=models,
                 parameters=lane.buffers.members,
                 statistics=statistics,
@@ -244,8 +244,6 @@ def _backward_at_once(
 
     Reads the counts of several terms from their device; other ranks have counts, too.
     """
-    if lane.means is not None:
-        lane.means.is_returned = True
     if together is not None:
         terms = items if isinstance(items, Mapping) else {LOSS: items}
         lane.totals = together.add_counts({n: float(count_of(c)) for n, c in terms.items()})
@@ -253,7 +251,9 @@ def _backward_at_once(
         lane.totals = {name: float(count_of(count)) for name, count in items.items()}
     elif not isinstance(count := count_of(items), Tensor):
         lane.totals = {LOSS: count}
-    window.backward(loss, items=items, optimizer=lane.name)
+    means = lane.means
+    with contextlib.nullcontext() if means is None else means.returned(is_told=True):
+        window.backward(loss, items=items, optimizer=lane.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,9 +317,9 @@ class _PerPiece:
         return whole[index : index + 1]
 
 
-def _counted(result: Any, samples: int | None) -> dict[str, tuple[Tensor, Tensor]]:
+def _counted(result: Any, piece: Piece) -> dict[str, tuple[Tensor, Tensor]]:
     """Return each term's loss and count as rows of one element."""
-    loss, items = read_result(result, samples)
+    loss, items = read_result(result, piece.items, piece.refused)
     losses = loss if isinstance(loss, Mapping) else {SINGLE: loss}
     counts = items if isinstance(items, Mapping) else {SINGLE: items}
     rows = {}

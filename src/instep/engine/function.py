@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -36,16 +37,16 @@ def run_pieces(
     for piece in plan:
         with piece.around():
             result = loss_fn(piece.value)
-        loss, items = read_result(result, piece.items)
-        if means is not None:
-            means.is_returned, means.is_told = True, loss is not result
-        window.backward(loss, items=items, optimizer=optimizer)
+        loss, items = read_result(result, piece.items, piece.refused)
+        looked = nullcontext() if means is None else means.returned(is_told=loss is not result)
+        with looked:
+            window.backward(loss, items=items, optimizer=optimizer)
 
 
 def plan_of(batch: Any, split: Split, models: Sequence[nn.Module]) -> Plan:
     """Cut a batch as asked."""
     if split is None:
-        return Uncut(batch, samples_in(batch, split))
+        return Uncut(batch, *count_in(batch, split))
     if isinstance(split, str) and split == "auto":
         raise SplitError(
             "split is 'auto'.",
@@ -64,11 +65,17 @@ def samples_in(batch: Any, split: Any) -> int | None:
 
     It is asked of batches that are not cut, too, whose tensors may be of any sizes.
     """
+    return count_in(batch, split)[0]
+
+
+def count_in(batch: Any, split: Any) -> tuple[int | None, SplitError | None]:
+    """Return how many samples a batch has, and what was refused if that cannot be told."""
     dim = split.dim if isinstance(split, Micro) else 0
     try:
-        return Micro.samples(batch, dim)
-    except SplitError:
-        return None
+        return Micro.samples(batch, dim), None
+    except SplitError as error:
+        # Its frames would keep the batch.
+        return None, error.with_traceback(None)
 
 
 def _require_copyable(models: Sequence[nn.Module]) -> None:
@@ -84,15 +91,26 @@ def _require_copyable(models: Sequence[nn.Module]) -> None:
         )
 
 
-def read_result(result: Any, samples: int | None) -> tuple[Any, Any]:
-    """Return loss and items, or terms of them, from whatever form the loss function returned."""
+def read_result(
+    result: Any, samples: int | None, refused: SplitError | None = None
+) -> tuple[Any, Any]:
+    """Return loss and items, or terms of them, from whatever form the loss function returned.
+
+    refused: why samples could not be counted, where they could not.
+    """
     if isinstance(result, Tensor):
+        if samples is None and refused is not None:
+            raise LossError(
+                "the loss function returned a loss without its items.",
+                why=f"its samples cannot be counted: {refused.what} {_sentence(refused.why)}",
+                fix=f"return (loss, items), with what this loss divides by; or {refused.fix}",
+                more="items",
+            ) from refused
         if samples is None:
             raise LossError(
                 "the loss function returned a loss without its items.",
                 why="nothing else tells what its mean is over: the batch holds no tensor whose "
-                "length could be counted, or tensors of different lengths, or may be a list of "
-                "samples or of columns, or has targets with different numbers of pixels that "
+                "length could be counted, or has targets with different numbers of pixels that "
                 "count, or labels (255, or below 0) that may be ignored, and no output tells the "
                 "classes.",
                 fix="return (loss, items), with what this loss divides by. For patches, ignore=255 "
@@ -119,3 +137,7 @@ def read_result(result: Any, samples: int | None) -> tuple[Any, Any]:
         fix="return (loss, items), where the loss is the mean over its items.",
         more="loss",
     )
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -8,6 +8,7 @@ anything else afterwards is not looked at.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import weakref
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ from instep.errors import four_lines, warn
 from instep.trace.saved import saved
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor
     from torch.optim import Optimizer
 
@@ -43,6 +46,15 @@ class Means:
         """Whether it is the user who says how many items there are, and not the batch."""
         self.is_returned = False
         """Whether a loss function returns them, and there is no call of `backward` to change."""
+
+    @contextlib.contextmanager
+    def returned(self, *, is_told: bool) -> Iterator[None]:
+        """Look at a loss that a loss function has returned; a `backward` by hand may follow."""
+        self.is_returned, self.is_told = True, is_told
+        try:
+            yield
+        finally:
+            self.is_returned, self.is_told = False, True
 
     @classmethod
     def of(cls, optimizer: Optimizer) -> Means | None:

@@ -163,7 +163,7 @@ def _micro_step(recording: Recording, work: Work, value: Any, place: int) -> Ten
     with keeping(work.stash):
         with piece.around():
             result = work.loss_fn(value)
-        loss, items = read_result(result, piece.items)
+        loss, items = read_result(result, piece.items, piece.refused)
         if not isinstance(loss, Tensor) or loss.dim():
             what = "a loss of several terms, or that is no scalar, is not recorded."
             raise Unrecordable(what)

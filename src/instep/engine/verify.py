@@ -12,12 +12,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from instep.engine import causes
 from instep.engine.forms import Form
-from instep.engine.function import plan_of, read_result, samples_in
+from instep.engine.function import count_in, plan_of, read_result
 from instep.engine.lend import double, float64, places_of
 from instep.engine.means import leave_alone
 from instep.engine.reference import relative_error, relative_errors
 from instep.errors import InstepError, LossError, SetupError, SplitError, WindowError
-from instep.splits.micro import Micro
 from instep.splits.tree import rebuild, tensors
 
 if TYPE_CHECKING:
@@ -146,10 +145,7 @@ def _verified(
             fix="verify the split once, in one process with a plain model.",
             more="ranks",
         )
-    if split is None:
-        # Two uneven pieces: equal ones would hide a mean of means.
-        samples = Micro.samples(batch) or 1
-        split = max(1, min(math.ceil(samples * 0.6), samples - 1))
+    split, uncut = (split, []) if split is not None else _halves(batch)
     with float64(stepper) as named:
         trial = _Trial(stepper, named, form, rebuild(batch, double), split)
         try:
@@ -174,11 +170,21 @@ def _verified(
                 "classes and the like, and x.to(layer.weight.dtype) instead of x.float().",
                 more="verify",
             ) from error
-    notes = _notes(stepper.models, form)
+    notes = uncut + _notes(stepper.models, form)
     if cause is not None:
         notes.append(cause.why)
     count = len(plan_of(batch, split, stepper.models))
     return Verification(errors, loss_whole, loss_split, count, tuple(notes), tolerance, cause)
+
+
+def _halves(batch: Any) -> tuple[int | None, list[str]]:
+    """Return a split for a batch, and a note if it cannot be told how to cut it."""
+    samples, refused = count_in(batch, None)
+    if refused is not None:
+        return None, [f"nothing was cut: {refused.what} To compare pieces, {refused.fix}"]
+    # Two uneven pieces: equal ones would hide a mean of means.
+    samples = samples or 1
+    return max(1, min(math.ceil(samples * 0.6), samples - 1)), []
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +201,7 @@ class _Trial:
         """Return the gradients and the loss of the batch as one piece."""
         result, items = read_result(
             self.form.whole(self.batch),
-            samples_in(self.batch, self.size) if self.form.encoders is None else 1,
+            *(count_in(self.batch, self.size) if self.form.encoders is None else (1, None)),
         )
         terms = result if isinstance(result, dict) else {"loss": result}
         counts = items if isinstance(items, dict) else {"loss": items}

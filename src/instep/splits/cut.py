@@ -94,7 +94,9 @@ def _hint(batch: Any, found: list[Tensor], dim: int) -> str:
             f"split=instep.Micro(8, dim={shared[0]}), for example."
         )
     listed = "for a list of samples pass split=instep.Micro(8, dim=None); for columns, "
-    return (listed if isinstance(batch, list) and not dim else "") + (
+    # Parts of different types are no samples.
+    is_like = isinstance(batch, list) and len(set(map(type, batch))) == 1
+    return (listed if is_like and not dim else "") + (
         "put the samples along the same dimension in every tensor, or return (loss, items) and "
         "pass no split."
     )

@@ -17,12 +17,15 @@ from torch.nn.utils.rnn import PackedSequence
 
 from instep.errors import SplitError
 from instep.splits import tree
+from instep.splits.zipped import require_unzipped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COLUMNS = 8
 """More tensors of one shape and type in a list than that are not taken for columns unasked."""
+CHANNELS = 4
+"""The most that a first dimension of an image may have."""
 
 
 def is_listed(batch: Any, dim: int | None) -> bool:
@@ -43,22 +46,41 @@ def is_listed(batch: Any, dim: int | None) -> bool:
             fix="pass such a list, or leave dim out to cut tensors along their first dimension.",
             more="split",
         )
-    if dim is None or dim > 0 or not is_list or not batch:
+    if (dim is not None and dim > 0) or not is_list or not batch:
         return dim is None
     if all(isinstance(one, Tensor) for one in batch):
-        # Two tensors of a shape are views of the same samples, and so may a few more be.
-        if type(batch) is list and len(batch) > COLUMNS and len(set(map(_shape, batch))) == 1:
-            raise _undecided(batch)
-        return False
+        if dim is not None:
+            _require_few(batch)
+        return dim is None
+    require_unzipped(batch, dim)
+    return dim is None or _holds_samples(batch)
+
+
+def _require_few(batch: Sequence[Tensor]) -> None:
+    """Refuse tensors of which there are too many for columns.
+
+    Two of a shape are views of the same samples, and so may a few more be. Numbers that were
+    collated one by one are as many columns as there are numbers.
+    """
+    is_many = type(batch) is list and len(batch) > COLUMNS and batch[0].dim() > 1
+    if is_many and len(set(map(_shape, batch))) == 1:
+        raise _undecided(batch)
+
+
+def _holds_samples(batch: Sequence[Any]) -> bool:
+    """Whether structures are one sample each; SplitError if that cannot be told."""
     if not all(map(_is_record, batch)) or not all(_alike(batch[0], one) for one in batch[1:]):
         return False
     if isinstance(batch, tuple):
         # Zipped loaders give tuples of batches.
-        if all(map(_is_labelled, batch)):
+        if all(map(_is_numbered, batch)):
             raise _undecided(batch)
         return False
     # Tensors that are of different lengths in one of them are no batch, so each is a sample.
-    if any(len(_lengths(one)) > 1 for one in batch) or all(map(_is_labelled, batch)):
+    if any(len(_lengths(one)) > 1 for one in batch):
+        return True
+    # In a list of one, the entry may be a batch with the epoch beside it.
+    if len(batch) > 1 and all(map(_is_labelled, batch)):
         return True
     raise _undecided(batch)
 
@@ -83,16 +105,40 @@ def _alike(one: Any, other: Any) -> bool:
     return not any(isinstance(part, Mapping | list | tuple) for part in (one, other))
 
 
-def _is_labelled(record: Any) -> bool:
-    """Whether a part has one tensor to cut, and a number or more beside it: a sample's label."""
+def _is_numbered(record: Any) -> bool:
+    """Whether a part has one tensor to cut, and a number or more beside it."""
     parts = [part for _, part in tree.children(record)]
-    numbers = [p for p in parts if (isinstance(p, Tensor) and not p.dim()) or _is_number(p)]
-    tensors = [leaf for _, leaf in tree.leaves(record)]
-    return bool(numbers) and len([leaf for leaf in tensors if _length(leaf) is not None]) == 1
+    return any(map(_is_single, parts)) and len(_long(record)) == 1
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Number) and not isinstance(value, Tensor)
+def _is_labelled(record: Any) -> bool:
+    """Whether what stands beside a part's only tensor to cut is the label of one sample.
+
+    A plain number may stand beside a batch as well (an epoch, a weight). It is taken for a label
+    only beside an image with its channels.
+    """
+    if not _is_numbered(record):
+        return False
+    parts = [part for _, part in tree.children(record)]
+    is_row = isinstance(record, list | tuple)
+    labels = parts[-1:] if is_row else [p for p in parts if p is not _long(record)[0]]
+    if not all(_is_single(p) and isinstance(p, Tensor | int) for p in labels):
+        return False
+    (long,) = _long(record)
+    is_image = isinstance(long, Tensor) and long.dim() > 2 and len(long) <= CHANNELS
+    return is_image or any(isinstance(p, Tensor) for p in labels)
+
+
+def _is_single(value: Any) -> bool:
+    """Whether a value is one number, in a tensor or not."""
+    if isinstance(value, Tensor):
+        return not value.dim()
+    return isinstance(value, Number) and not isinstance(value, bool)
+
+
+def _long(record: Any) -> list[Tensor | PackedSequence]:
+    """Return the tensors that could be cut."""
+    return [leaf for _, leaf in tree.leaves(record) if _length(leaf) is not None]
 
 
 def _lengths(record: Any) -> set[int]:
@@ -113,7 +159,9 @@ def _shape(tensor: Tensor) -> Any:
 
 def _undecided(batch: Sequence[Any]) -> SplitError:
     kind = "list" if isinstance(batch, list) else "tuple"
-    columns = "a tuple, tuple(batch)" if kind == "list" else "a dict"
+    # A tuple of those would be refused as well.
+    is_numbered = kind == "tuple" or all(map(_is_numbered, batch))
+    columns = "a dict, dict(enumerate(batch))" if is_numbered else "a tuple, tuple(batch)"
     return SplitError(
         f"the batch is a {kind} of {len(batch)} {type(batch[0]).__name__}s: samples, or columns?",
         why="of samples, a piece is a part of the list; of columns, every tensor in it is cut "

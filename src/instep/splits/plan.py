@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from instep.errors import SplitError
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -25,6 +27,8 @@ class Piece:
     """Entered while the user's function runs on this piece."""
     likeness: Hashable | None = ()
     """What `around` does: pieces of one shape and likeness run alike. None: like no other."""
+    refused: SplitError | None = None
+    """Why samples could not be counted, where a bare mean needs them."""
 
 
 class Plan(Protocol):
@@ -80,6 +84,7 @@ class Uncut:
 
     batch: Any
     items: int | None
+    refused: SplitError | None = None
 
     def __len__(self) -> int:
         return 1
@@ -88,7 +93,7 @@ class Uncut:
         """Find nothing: the whole is the whole."""
 
     def __iter__(self) -> Iterator[Piece]:
-        yield Piece(self.batch, self.items)
+        yield Piece(self.batch, self.items, refused=self.refused)
 
     def join(self, parts: Sequence[Tensor]) -> Tensor:
         """Return the only part."""

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from instep.errors import SplitError, four_lines, warn
+from instep.errors import InstepError, SplitError, four_lines, warn
 from instep.splits.certificate import Certificate, certify, looks_of, recalled
 from instep.splits.coupling import require_independent
 from instep.splits.grids import Blended, Exact, Grid, Uncut
 from instep.splits.micro import whole_number
+from instep.splits.probe import Unsplittable
 from instep.splits.reading import tensor_of
 from instep.splits.running import Run, View
 from instep.splits.tree import renewed, tensors
@@ -79,10 +80,14 @@ def stitch(
     _mention_mode(model)
     require_apart(view.array, out)
     run = Run(model, view, prepare, _device(model, view, device))
+    painting = None
     try:
-        return _begun(run, halo, overlap, blend, out, approximate=approximate).finished(batch)
+        painting = _begun(run, halo, overlap, blend, out, approximate=approximate)
+        return painting.finished(batch)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        if not isinstance(patch, tuple):
+        # Where a tile was painted, samples are where the model wants them.
+        has_run = painting is not None and painting.has_begun
+        if not (isinstance(patch, tuple) or has_run or _is_known(error)):
             _require_samples(run, error)
         raise
 
@@ -104,6 +109,18 @@ def _begun(
         certificate = _certificate(run, halo, is_approximate=approximate)
         return _Painting(run, Exact(certificate, view.patch), out)
     return _blended(run, _overlaps(overlap, view.patch), blend, out)
+
+
+def _is_known(error: BaseException) -> bool:
+    """Whether it says itself what is wrong: then the model is not run again to find out."""
+    # What is refused of a model that has raised has the model's own error at its root.
+    root: BaseException = error
+    while (before := root.__cause__ or root.__context__) is not None:
+        root = before
+    is_memory = isinstance(root, torch.OutOfMemoryError | MemoryError)
+    if is_memory or any(text in str(root) for text in ("out of memory", "DefaultCPUAllocator: ")):
+        return True
+    return isinstance(error, InstepError) and isinstance(root, InstepError | Unsplittable)
 
 
 def _require_samples(run: Run, error: Exception) -> None:
@@ -157,6 +174,11 @@ class _Painting:
         self._out = out
         self._canvases: list[Canvas] = []
         self._whole: Any = None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the model has made a tile."""
+        return bool(self._made) or self._whole is not None
 
     def paint(self, group: Sequence[Place], result: Any = None) -> None:
         """Run the model on some tiles, unless its result is there, and write what it makes."""
