@@ -138,8 +138,8 @@ def test_nothing_above_an_unmarked_folder_is_read(tmp_path):
     assert found(deep, LATE)[0] == []
 
 
-@pytest.mark.parametrize("number", [2, 4, 50])
-def test_a_default_that_is_quoted_is_the_one_that_is_written(tmp_path, number):
+@pytest.mark.parametrize(("number", "is_quoted"), [(2, True), (4, True), (50, True), (100, False)])
+def test_a_default_that_is_quoted_is_the_one_that_is_written(tmp_path, number, is_quoted):
     (tmp_path / "options.py").write_text(
         "import argparse\nparser = argparse.ArgumentParser()\n"
         f'parser.add_argument("--accum_iter", type=int, default={number})\n'
@@ -148,4 +148,6 @@ def test_a_default_that_is_quoted_is_the_one_that_is_written(tmp_path, number):
     file = str(tmp_path / "train.py")
     (unit,) = read_units(file)
     messages = [f.message for f in judge(unit, project=Project(), file=file).findings]
-    assert any(f"not a multiple of {number}, the gate's default" in text for text in messages)
+    assert any(f"{number}, the gate's default" in text for text in messages) is is_quoted
+    assert any("default" in text for text in messages) is is_quoted
+    assert any("not a multiple of" in text for text in messages)
