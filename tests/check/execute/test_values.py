@@ -1,7 +1,7 @@
 import ast
 
 from instep.check.execute.ticks import Mod, Tick
-from instep.check.execute.values import COUNT, Gate, Ref, Thing, Unknown, unify
+from instep.check.execute.values import COUNT, Gate, Ref, Thing, Unknown, unify, written
 
 
 def test_a_thing_is_shown_by_its_name():
@@ -53,3 +53,11 @@ def test_what_a_reference_has_under_a_name_is_always_the_same():
     assert torch.member("optim").member("Adam").path == "torch.optim.Adam"
     assert torch.member("optim") is torch.member("optim")
     assert torch.member("optim") is not torch.member("nn")
+
+
+def test_a_number_that_stood_for_a_default_is_not_the_default():
+    taken, default = Unknown("a"), Unknown("b")
+    assert taken.number() == COUNT
+    taken.usual = default.usual = COUNT + 1
+    assert default.number() == COUNT + 1
+    assert [written(taken), written(default)] == ["nowhere", "default"]
