@@ -125,6 +125,8 @@ def _judge(
     off = _off([(size, step.every or 0) for size, _, step in seen])
     if off is None:
         return _divided_by_fewer(view, seen)
+    if _divided_by_theirs(seen):
+        return None  # the gate is one less than the window, and whoever wrote it knows
     _, window, step = next(entry for entry in seen if entry[0] == off)
     return report(
         sys.modules[__name__],
@@ -134,6 +136,15 @@ def _judge(
         severity=_severity(step),
         related=[(window.kept[0], "the backward of the window")],
         evidence=[*window.kept, *(zero for w in windows for zero in w.of(Zero))],
+    )
+
+
+def _divided_by_theirs(seen: list[tuple[int, WindowRecord, Step]]) -> bool:
+    """Say whether all windows hold as many as their losses are divided by."""
+    return len({size for size, *_ in seen}) == 1 and all(
+        size > 1 and is_close(backward.factor, 1 / size)
+        for size, window, _ in seen
+        for backward in window.kept
     )
 
 

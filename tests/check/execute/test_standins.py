@@ -136,3 +136,20 @@ def test_what_has_an_optimizer(text, has):
 def test_a_list_that_holds_itself_ends():
     found = evaluated("v", "v = []\nv.append(v)")
     assert not has_optimizer(found)
+
+
+TWO = SETUP + "opts = {'a': optimizer, 'b': torch.optim.SGD(model.parameters(), lr=0.1)}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "opaque"),
+    [
+        ("opts[one].step()\nopts[other].step()", True),
+        ("opts[one].step()\nopts['a'].step()", True),
+        ("opts[one].zero_grad()\nopts[one].step()", False),
+        ("opts['a'].step()\nopts['b'].step()", False),
+        ("def f(key):\n    opts[key].step()\nopts[one].zero_grad()\nf(one)", False),
+    ],
+)
+def test_two_keys_that_are_not_known_may_name_two_elements(text, opaque):
+    assert bool(events(TWO + text, "opaque")) is opaque

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from instep.check.execute import settle_surroundings, settle_updates
+from instep.check.execute import numbers, settle_surroundings, settle_updates
 from instep.check.execute.ids import Ids
 from instep.check.execute.owners import Owners
 from instep.check.execute.things import Optimizer
@@ -13,7 +14,6 @@ from instep.check.execute.values import Thing, Unknown
 from instep.trace import Assumed, Created, GradEdited, Trace
 
 if TYPE_CHECKING:
-    import ast
     from collections.abc import Callable, Iterator
 
     from instep.check.execute.journal import Note
@@ -165,7 +165,20 @@ def multiplier(part: Any) -> float | None:
     if isinstance(part, (int, float)):
         return float(part)
     value, power = part
-    number = value.count if isinstance(value, Unknown) else value
+    number = _counted(value) if isinstance(value, Unknown) else value
     if not isinstance(number, (int, float)) or not number:
         return None
     return float(number) if power == 1 else 1.0 / number
+
+
+def _counted(value: Unknown) -> Any:
+    """Return the number that an unknown one is taken for; `more + 1` is one more than `more` is,
+    which may have become known only after it was added.
+    """
+    if value.count is not None or value.formula is None:
+        return value.count
+    _, op, left, right, _ = value.formula
+    one, two = numbers.number(left), numbers.number(right)
+    if not isinstance(op, ast.Add | ast.Sub) or one is None or two is None:
+        return None
+    return numbers.compute(type(op), one, two)

@@ -13,7 +13,7 @@ from instep.check.execute.definitions import Instance
 from instep.check.execute.levels import goes_down
 from instep.check.execute.things import Net, Optimizer, Scheduler
 from instep.check.execute.trees import walk
-from instep.check.execute.values import DictValue, ListValue, unify
+from instep.check.execute.values import DictValue, ListValue, Unknown, unify
 
 if TYPE_CHECKING:
     from instep.check.execute.machine import Machine
@@ -96,6 +96,8 @@ def took(
         turns.took(found, len(value.items) if counts else 1)
     elif counts and at and not -len(value.items) <= at < len(value.items) and is_trained(found):
         _beyond(m, node, at, found, scope)
+    elif len(value.items) > 1 and has_optimizer(found):
+        _one_of_several(m, node, value, at, found, scope=scope)
 
 
 def _beyond(m: Machine, node: ast.AST, at: int, found: Value, scope: Scope) -> None:
@@ -108,6 +110,29 @@ def _beyond(m: Machine, node: ast.AST, at: int, found: Value, scope: Scope) -> N
             return
     held = optimizers_in(found)
     if held:
+        m.note("opaque", node, scope, what=scope.module.spelled(node), values=held)
+
+
+def _one_of_several(
+    m: Machine,
+    node: ast.AST,
+    value: ListValue | DictValue,
+    at: Value,
+    found: Value,
+    *,
+    scope: Scope,
+) -> None:
+    """Take note of an element that is taken by a key that is not known: what is taken by another
+    one is another element, for all that can be said, though the first stands for both here.
+    """
+    key = repr(at) if isinstance(at, str | int) else at.key if isinstance(at, Unknown) else None
+    if key is None:
+        return
+    if value.picked is None:
+        if isinstance(at, Unknown):
+            value.picked = key
+    elif value.picked != key:
+        held = optimizers_in(found)
         m.note("opaque", node, scope, what=scope.module.spelled(node), values=held)
 
 

@@ -206,6 +206,8 @@ class Iterator(Thing):
 class ListValue(Thing):
     """A list or set; `exact` if these are all of its elements."""
 
+    picked: str | None = None  # the key, not known, by which one of them was taken
+
     def __init__(self, items: list[Value], *, exact: bool = True, born: int = 0) -> None:
         super().__init__()
         self.items = items
@@ -216,6 +218,8 @@ class ListValue(Thing):
 
 class DictValue(Thing):
     """A dict with constant keys; `exact` if these are all of its entries."""
+
+    picked: str | None = None  # the key, not known, by which one of them was taken
 
     def __init__(self, items: dict[Value, Value], *, exact: bool = True) -> None:
         super().__init__()
