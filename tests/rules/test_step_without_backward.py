@@ -100,3 +100,14 @@ SILENT = {
 @pytest.mark.parametrize("events", SILENT.values(), ids=SILENT)
 def test_silent(events):
     assert found(CODE, events) == []
+
+
+@pytest.mark.parametrize(("written", "severity"), [(True, "warning"), (None, "info")])
+def test_a_model_that_is_only_a_name_may_go_backward_by_itself(written, severity):
+    facts = {} if written is None else {"written": written}
+    made = [
+        Created("net", "model", facts),
+        Created("adam", "optimizer", {"models": ("net",), "written": True}),
+    ]
+    body = plain([Forward("net"), zero("adam"), step("adam")])
+    assert only(CODE, [JOB, *made, *body]).severity.word == severity

@@ -10,7 +10,9 @@ step of the wrong optimizer, and gradients that `torch.autograd.grad` returned a
 
 **When it is fine.** A step before training starts, or in a loop that only shows what a schedule
 does, changes nothing and is not reported. Neither is a step of a running job whose backward is
-sometimes left out, as behind `if loss > limit:`, once the gradients were cleared.
+sometimes left out, as behind `if loss > limit:`, once the gradients were cleared. An optimizer
+whose gradients nobody fills is a note where its model is only a name in the source: some models go
+backward when they are called.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ CODE = "INS104"
 NAME = "step-without-backward"
 SUMMARY = "An optimizer steps although no backward has filled its gradients since its last step."
 SEVERITY = Severity.WARNING
+MILDEST = Severity.INFO
 NEEDS = (Step,)
 
 BAD = """\
@@ -77,7 +80,7 @@ def _findings(view: View) -> Iterator[Finding | None]:
                 continue  # after a loop, a step takes what is left: perhaps nothing
             if first is None:
                 if window.index > 0 and _is_forgotten(view, windows):
-                    yield _report_forgotten(optimizer, step)
+                    yield _report_forgotten(view, optimizer, step)
             elif window.index > first.index and _is_mixed_in(windows, step):
                 if _is_gated(windows, window):
                     continue
@@ -137,11 +140,18 @@ def _strays(view: View) -> bool:
     return any(not backward.optimizers for backward in view.trace.of(Backward))
 
 
-def _report_forgotten(optimizer: str, step: Step) -> Finding | None:
+def _report_forgotten(view: View, optimizer: str, step: Step) -> Finding | None:
+    """Report an optimizer whose gradients nobody fills; a note where the source shows no more of
+    its model than the name, because that may go backward when it is called.
+    """
+    models = names(view.facts.get(optimizer, {}).get("models")) or ()
+    is_read = view.facts.get("job", {}).get("source") == "check"
+    seen = all(view.facts.get(model, {}).get("written") for model in models)
     return report(
         sys.modules[__name__],
         step,
         f"{quoted([optimizer])} steps, but no backward ever fills its gradients.",
+        severity=Severity.INFO if is_read and not seen else None,
     )
 
 

@@ -165,3 +165,37 @@ def test_apply_of_a_function_that_clears():
     looped = SETUP + "for x, y in loader:" + UPDATE + "        model.apply(lambda layer: {})\n"
     cleared = events(looped.format("layer.zero_grad()"), "zero")
     assert len(cleared) == 2 * len(events(looped.format("print(layer)"), "zero"))
+
+
+LOCAL = """
+import torch
+
+class Block(torch.nn.Module):
+    def forward(self, x, y):
+        x = self.layer(x)
+        {}
+        return x.detach()
+
+class Front(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block = Block()
+
+    def forward(self, x, y):
+        return self.block(x, y)
+
+front = Front()
+optimizer = torch.optim.SGD(front.parameters(), lr=0.1)
+for x, y in loader:
+    optimizer.zero_grad()
+    hidden = front(x, y)
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "opaque"),
+    [("torch.nn.functional.mse_loss(x, y).backward()", True), ("x = torch.relu(x)", False)],
+)
+def test_a_layer_that_goes_backward_may_be_in_any_model_beside_it(line, opaque):
+    assert bool(events(LOCAL.format(line), "opaque")) is opaque

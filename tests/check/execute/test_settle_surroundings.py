@@ -247,3 +247,28 @@ for i, (x, y) in enumerate(loader):
 def test_losses_that_are_kept_until_a_count_is_reached(keeps, anew):
     kept = [event for event in base(KEEP.format(keeps)) if isinstance(event, LossKept)]
     assert {event.renewed for event in kept} == {anew}
+
+
+@pytest.mark.parametrize(
+    ("turns", "start", "anew"),
+    [
+        ("6", "total = 0", True),
+        ("600", "total = 0", False),
+        ("steps", "total = 0", False),
+        ("6", "", False),
+    ],
+)
+def test_losses_of_a_loop_with_few_turns_are_gone_with_it(turns, start, anew):
+    source = f"""
+total = 0
+for epoch in range(30):
+    {start or "pass"}
+    for _ in range({turns}):
+        optimizer.zero_grad()
+        loss = model(data).mean()
+        loss.backward()
+        optimizer.step()
+        total += loss
+"""
+    kept = [event for event in base(SETUP + source) if isinstance(event, LossKept)]
+    assert {event.renewed for event in kept} == {anew}

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+FEW = 16
+"""Turns of a loop that keep little alive, however large a graph is."""
+
 if TYPE_CHECKING:
     import ast
 
@@ -24,6 +27,7 @@ class Loop:
         self.outer = outer
         self.length: int | None = None
         self.literal = False
+        self.few = False  # its turns are so many, and no more, by what is written
         self.written: Written | None = None  # where the number of its iterations is
         self.supposed = False  # its length may be that of a branch, and another one without it
         self.index = 0

@@ -16,7 +16,7 @@ from instep.check.execute import (
     standins,
 )
 from instep.check.execute.iterables import PLAIN, source_of
-from instep.check.execute.journal import Loop, Note
+from instep.check.execute.journal import FEW, Loop, Note
 from instep.check.execute.machine import BREAK, CONTINUE, RAISE, RETURN
 from instep.check.execute.scan import calls_each
 from instep.check.execute.things import Optimizer
@@ -49,6 +49,7 @@ def for_(m: Machine, node: ast.For, scope: Scope) -> int | None:
         return _once(m, node, source, scope)
     loop = enter(m, node, source.kind, source.origin)
     loop.literal, loop.cycled = source.literal, source.cycled
+    loop.few = source.literal and source.length is not None and source.length <= FEW
     if source.bound is not None:
         m.look_up(source.bound, scope.module)
         loop.written = written(source.bound)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from typing import TYPE_CHECKING
 
 from instep.check.execute import (
@@ -26,13 +27,14 @@ from instep.check.execute.things import Parameters
 from instep.check.execute.values import Context, Gate, ListValue, unify
 
 if TYPE_CHECKING:
-    import ast
     from collections.abc import Callable
 
     from instep.check.execute.machine import Machine
+    from instep.check.execute.program import Module
     from instep.check.execute.things import Net
     from instep.check.execute.values import Value
 
+_TRAINING = frozenset({"backward", "zero_grad", "manual_backward"})
 NET_METHODS = frozenset(
     {"train", "eval", "parameters", "named_parameters", "zero_grad", "to", "cuda", "cpu", "half",
      "float", "double", "bfloat16", "requires_grad_", "no_sync", "state_dict", "load_state_dict",
@@ -58,6 +60,9 @@ def forward(m: Machine, value: Net, call: Call) -> Value:
             if isinstance(made, Tensor) and made.nets is not None and value.trainable:
                 made.nets |= {value}  # it has parameters of its own
             return _unweighted(made)
+        module = value.cls.scope.module
+        if module.read(_has_one_that_trains, module.tree):
+            call.note(m, "opaque", what=call.name, values=None)  # it may be one of its layers
     if any("backprop" in name or "backward" in name for name in call.kwargs):
         call.note(m, "opaque", what=call.name, values=None)  # it is asked to go backward by itself
     if not m.no_grad:
@@ -86,7 +91,19 @@ def _unweighted(value: Value) -> Value:
 def _trains(function: Function) -> bool:
     """Say whether a `forward` does more than that."""
     names = function.scope.module.scan.names(function.code)
-    return not {"backward", "zero_grad", "manual_backward"}.isdisjoint(names)
+    return not _TRAINING.isdisjoint(names)
+
+
+def _has_one_that_trains(tree: ast.Module, module: Module) -> bool:
+    """Say whether a class of a module goes backward when it is called."""
+    return any(
+        isinstance(part, ast.FunctionDef)
+        and part.name == "forward"
+        and not _TRAINING.isdisjoint(module.scan.names(part))
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+        for part in node.body
+    )
 
 
 def _through(m: Machine, node: ast.AST, value: Net, inputs: list[Value]) -> Tensor:

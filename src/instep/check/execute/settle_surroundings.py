@@ -134,7 +134,7 @@ def _kept(
     shown = name or getattr(into, "known_as", None)
     if loop.node not in s.renewed:
         s.renewed[loop.node] = renewed(loop.node)
-    anew = shown in s.renewed[loop.node]
+    anew = shown in s.renewed[loop.node] or _ends_soon(loop, born)
     return LossKept(loss, into=shown, outlives=True, renewed=anew, place=place)
 
 
@@ -160,6 +160,11 @@ def _called(_s: Settler, place: Place, *, api: str) -> Event:
 def _opaque(s: Settler, place: Place, *, what: str, values: list[Value] | None) -> Event:
     held = tuple(s.ids.of(value) for value in values or () if isinstance(value, Optimizer))
     return Opaque(held or None, what, place=place)
+
+
+def _ends_soon(loop: Loop, born: int) -> bool:
+    """Say whether a loop has few turns, and what it adds to begins anew for it."""
+    return loop.kind == "range" and loop.few and (loop.outer is None or born > loop.outer.start)
 
 
 HANDLERS: dict[str, Callable[..., Event | None]] = {
