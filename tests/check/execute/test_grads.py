@@ -66,3 +66,17 @@ def test_parameters_are_frozen_one_by_one_but_not_by_some_of_them():
     assert not frozen("p.requires_grad_()")
     assert not frozen("if 'head' in n:\n        p.requires_grad_(False)")
     assert not frozen("p.requires_grad_(False)\n    p.requires_grad_(True)")
+
+
+@pytest.mark.parametrize(
+    ("line", "guarded"),
+    [
+        ("print(p.grad)", True),
+        ("print('grad', p.grad)", True),
+        ("print(p.grad.norm())", False),
+        ("total += p.grad", False),
+    ],
+)
+def test_a_gradient_that_is_only_printed_may_be_none(line, guarded):
+    source = SETUP + f"for p in model.parameters():\n    {line}\noptimizer.step()"
+    assert {event[2] for event in events(source, "grad_read")} == {guarded}

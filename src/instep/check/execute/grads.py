@@ -13,7 +13,7 @@ from instep.check.execute.values import Unknown
 if TYPE_CHECKING:
     from instep.check.execute.arguments import Call
     from instep.check.execute.machine import Machine
-    from instep.check.execute.program import Scope
+    from instep.check.execute.program import Module, Scope
     from instep.check.execute.values import Thing, Value
 
 MOVES = frozenset({"add_", "sub_", "copy_"})
@@ -23,7 +23,8 @@ _CHANGES = frozenset({"add_", "sub_", "copy_", "sign_", "normal_", "addcmul_", "
 def read(m: Machine, node: ast.AST, param: Param, scope: Scope) -> None:
     """Take note that user code looks at gradients."""
     frozen = param.nets is not None and all(net.frozen for net in param.nets)
-    m.note("grad-read", node, scope, param=param, guarded=_is_guarded(scope), frozen=frozen)
+    guarded = _is_guarded(scope) or node in scope.module.read(_shown, scope.module.tree)
+    m.note("grad-read", node, scope, param=param, guarded=guarded, frozen=frozen)
 
 
 def assign(m: Machine, target: ast.Attribute, param: Param, value: Value, scope: Scope) -> None:
@@ -153,6 +154,16 @@ def factor(args: list[Value], name: str) -> Value:
     if plain is not None and not isinstance(value, Unknown):
         return plain if power == 1 else (1 / plain if plain else None)
     return (value, power)
+
+
+def _shown(tree: ast.Module, _module: Module) -> frozenset[ast.expr]:
+    """Return what is printed as it is: `print(p.grad)` shows None as well as a gradient."""
+    return frozenset(
+        given
+        for node in walk(tree)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
+        for given in node.args
+    )
 
 
 def _is_guarded(scope: Scope) -> bool:
