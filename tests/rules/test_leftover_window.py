@@ -149,6 +149,18 @@ RIGHT = {
         zero("d"), backward("d", "g", loss="d_loss"), step("d"), zero("g"),
         backward("d", "g", loss="g_loss"), step("g", every=3),
     ], batches=1)[1:],
+    "what a generator's loss leaves in its discriminator": [
+        JOB, Created("loader", "loader", {"length": 5}), *[
+            event
+            for _ in range(2)
+            for index in range(5)
+            for event in [
+                drawn(index), backward(line=20),
+                *([zero(), backward(), step(every=3, every_written="literal")] * (index % 3 == 0)),
+                *([end(5)] * (index == 4)),
+            ]
+        ],
+    ],
     "all batches in one update": [
         JOB, *[drawn(), backward(), drawn(1), backward(), end(2), step(), zero()] * 2,
     ],

@@ -59,7 +59,7 @@ from instep.trace.gradients import clears, count_micro_batches
 from instep.trace.plain import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from instep.rules.finding import Finding
     from instep.rules.source import Source
@@ -172,7 +172,7 @@ def _leftover(gated: _Gated, window: WindowRecord, whole: WindowRecord) -> Findi
     first = next((at for at, event in enumerate(events) if isinstance(event, Backward)), None)
     ends = (at for at in range(first or 0, len(events)) if is_end(events[at], gated.loaders))
     end = next(ends, None)
-    if first is None or end is None:
+    if first is None or end is None or _is_never_used(gated, events[first:end]):
         return None
     later = events[end + 1 :]
     clear = next((event for event in later if clears(event)), None)
@@ -191,6 +191,15 @@ def _leftover(gated: _Gated, window: WindowRecord, whole: WindowRecord) -> Findi
     elif clear is None and _is_repeated(gated, events[end]):
         leak = _left(gated, whole) + gated.every
     return _report(gated, window, events[end], _left(gated, whole), clear, leak=leak)
+
+
+def _is_never_used(gated: _Gated, left: Sequence[Event]) -> bool:
+    """Say whether what is left over is of a kind that no update uses, as the loss of a generator
+    in the gradients of its discriminator.
+    """
+    used = {backward.place for window, _ in updates(gated.windows) for backward in window.kept}
+    kinds = {event.place for event in left if isinstance(event, Backward)}
+    return bool(used) and used.isdisjoint(kinds)
 
 
 def _in_batches(gated: _Gated) -> bool:
