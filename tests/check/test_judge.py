@@ -4,6 +4,7 @@ import pytest
 
 from instep.check.judge import Judgement, Project, judge
 from instep.check.sources import read_units, units_from_bytes
+from instep.rules import Severity
 from tests.check.labelled.test_labels import PROJECTS
 
 LOOP = """\
@@ -134,3 +135,25 @@ def test_the_same_mistake_in_both_branches_is_told_once():
     judged = judge(unit_of(BRANCHES))
     assert codes(judged) == ["INS202", "INS202"]
     assert {(code, place.line) for code, place in judged.again} == {("INS202", 14)}
+
+
+@pytest.mark.parametrize(("branches", "severity"), [(2, Severity.ERROR), (9, Severity.WARNING)])
+def test_what_no_path_has_seen_may_clear(branches, severity):
+    """Of nine branches of a loop three are not followed, and any may hold what seems missing."""
+    asked = "".join(
+        f"    if flags[{at}]:\n        other.step()\n    else:\n        third.step()\n"
+        for at in range(branches)
+    )
+    source = (
+        "import torch\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "other = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+        "third = torch.optim.SGD(mlp.parameters(), lr=0.1)\n"
+        "for x, y in loader:\n"
+        f"{asked}"
+        "    loss = torch.nn.functional.cross_entropy(model(x), y)\n"
+        "    loss.backward()\n"
+        "    optimizer.step()\n"
+    )
+    found = {finding.code: finding.severity for finding in judge(unit_of(source)).findings}
+    assert found["INS101"] is severity

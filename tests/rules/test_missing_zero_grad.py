@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from instep.rules import Severity
-from instep.trace import Created, GradEdited, Measured
+from instep.trace import Created, Forward, GradEdited, Measured
 from tests.rules.loops import (
     ENGINE,
     JOB,
@@ -41,6 +41,14 @@ def test_written_out_one_after_the_other_it_may_be_meant():
     finding = only(CODE, [JOB, *body])
     assert finding.place.line == 21
     assert finding.severity is Severity.WARNING
+
+
+@pytest.mark.parametrize(("again", "severity"), [(True, Severity.ERROR), (False, Severity.WARNING)])
+def test_a_second_step_on_one_graph_may_not_even_run(again, severity):
+    more = [Forward("model", place=None)] if again else []
+    each = [*more, backward(), step()]
+    finding = only(CODE, plain([zero(), Forward("model", place=None), *each, *each]))
+    assert finding.severity is severity
 
 
 def test_a_gated_loop_that_never_clears():

@@ -9,6 +9,7 @@ from instep.check.execute.entries import Path, Runner
 from instep.check.execute.program import Module, Project
 from instep.check.in_tests import milder_in_tests
 from instep.check.words import wanted
+from instep.rules.finding import Severity
 from instep.rules.verdict import judge_all
 from instep.rules.view import View
 from instep.trace.plain import dataclass, field, replace
@@ -79,6 +80,9 @@ def judge(
         for finding in map(milder_in_tests, judge_all(view, codes)):
             if path.forced and finding.code in _OF_EVERY_PATH:
                 continue
+            if path.unseen and finding.severity is Severity.ERROR:
+                # What was not followed may clear, or step, or go backward.
+                finding = replace(finding, severity=Severity.WARNING)  # noqa: PLW2901
             key = (finding.code, finding.place)
             here = found if finding.place in module.nodes else elsewhere
             if key in here:

@@ -27,7 +27,7 @@ from instep.rules.patches import piecewise
 from instep.rules.reading import distinct, measured
 from instep.rules.stale import Stale, stale_updates
 from instep.rules.view import report
-from instep.trace import Backward, Created, Drawn, Step, Zero
+from instep.trace import Backward, Created, Drawn, Forward, Step, Zero
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,6 +111,23 @@ def _is_known(view: View, optimizer: str) -> bool:
     return not facts.get("written") or facts.get("models") is not None
 
 
+def _goes_twice_through_one_graph(view: View, stale: Stale) -> bool:
+    """Say whether a model has not run since the step before: where the graph holds its weights,
+    PyTorch stops at the second backward, because the step has changed them.
+    """
+    if not view.trace.of(Forward):
+        return False
+    ran = False
+    for event in view.events:
+        if event is stale.backward:
+            break
+        if isinstance(event, Forward):
+            ran = True
+        elif isinstance(event, Step) and event.optimizer == stale.optimizer:
+            ran = False
+    return not ran
+
+
 def _report(view: View, same: list[Stale]) -> Finding | None:
     first = same[0]
     # Written out one after the other, it may be a test or a demonstration; and whoever calls again
@@ -122,6 +139,7 @@ def _report(view: View, same: list[Stale]) -> Finding | None:
     if not repeats and (function or "").rpartition(".")[2].startswith("test"):
         return None  # a test steps to see something change, whatever is in the gradients
     sure = all(_is_known(view, stale.optimizer) for stale in same)
+    sure = sure and not _goes_twice_through_one_graph(view, first)
     name = quoted(stale.optimizer for stale in same)
     number = _number(view, first)
     if all(stale.is_never_cleared for stale in same):

@@ -28,7 +28,7 @@ def test(m: Machine, node: ast.expr, scope: Scope, *, prefer: bool, worth: bool)
         return not test(m, node.operand, scope, prefer=not prefer, worth=worth)
     found = _truth(m, node, scope)
     if isinstance(found, Undecided):
-        return m.decisions.decide(found, prefer=prefer, worth=worth)
+        return m.decisions.decide(found, prefer=prefer, worth=worth, looping=bool(m.loops))
     return found
 
 
@@ -81,11 +81,12 @@ def _connected(m: Machine, node: ast.BoolOp, scope: Scope, *, prefer: bool, wort
         settled = settled or found is ends
     if settled:
         return ends
+    looping = bool(m.loops)
     for condition in conditions[:-1]:
         # All but the last do not settle it, so that the last one can go either way.
-        m.decisions.decide(condition, prefer=not ends, worth=worth)
+        m.decisions.decide(condition, prefer=not ends, worth=worth, looping=looping)
     if any(m.decisions.known(condition) is ends for condition in conditions[:-1]):
         return ends
     if conditions:
-        return m.decisions.decide(conditions[-1], prefer=prefer, worth=worth)
+        return m.decisions.decide(conditions[-1], prefer=prefer, worth=worth, looping=looping)
     return not ends

@@ -52,6 +52,7 @@ class Decisions:
         self.forced = forced
         self.made: dict[str, bool] = {}
         self.worth: dict[str, Undecided] = {}  # other branches have events as well
+        self.looping: set[str] = set()  # of these: asked inside of a loop
         self.assumed: dict[ast.AST, Assumption] = {}  # by the branch
         self._one_of: dict[str, frozenset[str | int]] = {}  # by the subject
         self._none_of: dict[str, frozenset[str | int]] = {}
@@ -65,7 +66,9 @@ class Decisions:
             holds = self._follows(condition)
         return None if holds is None else holds == condition.positive
 
-    def decide(self, condition: Undecided, *, prefer: bool, worth: bool) -> bool:
+    def decide(
+        self, condition: Undecided, *, prefer: bool, worth: bool, looping: bool = False
+    ) -> bool:
         """Return the truth of a condition; `prefer` it the first time it is met."""
         key, forced = condition.key, self.forced
         holds = self.made.get(key)
@@ -80,6 +83,8 @@ class Decisions:
             self._learn(condition, holds=holds)
         if worth:
             self.worth[key] = condition
+            if looping:
+                self.looping.add(key)
         return holds == condition.positive
 
     def flips(self) -> list[Undecided]:

@@ -46,6 +46,8 @@ class Path:
         self.assumptions = assumptions
         self.forced = forced
         self.entry = entry
+        self.unseen = False
+        """Whether loops have branches with events of which no path was followed."""
 
 
 class Run:
@@ -97,19 +99,23 @@ class Runner:
         return isinstance(event, LossKept) and event.place in self.needed
 
     def _entry(self, entry: Entry) -> None:
-        before = self.left
+        before, first = self.left, len(self.run.paths)
         base = self._path(entry, None)
         if base is None:
             return
-        for forced in base.decisions.flips()[: _flips(before - self.left)]:
-            if self.left <= 0:
-                break
-            self._path(entry, forced)
+        flips = base.decisions.flips()
+        most = _flips(before - self.left)
+        while flips and most > 0 and self.left > 0:
+            self._path(entry, flips.pop(0))
+            most -= 1
         if 2 in self.lengths.moduli and self.left > 0:
             # A window of two has but one short form: it shows at an odd length or at an even one.
             self.lengths.shift = 1
             self._path(entry, None)
             self.lengths.shift = 0
+        unseen = any(flip.key in base.decisions.looping for flip in flips)
+        for path in self.run.paths[first:]:
+            path.unseen = unseen
 
     def _path(self, entry: Entry, forced: Undecided | None) -> Machine | None:
         for _ in range(_MOST_RESTARTS):
