@@ -577,3 +577,29 @@ for i in range(3):
 """
     )
     assert codes(text) == set()
+
+
+def test_a_filter_whose_numbers_are_written_may_be_meant_to_stay():
+    text = (
+        HEAD
+        + """\
+class Edges(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(1, 1, 3, bias=False)
+        self.conv.weight = torch.nn.Parameter({filter})
+    def forward(self, x, y):
+        return (self.conv(x) - self.conv(y)).abs().mean()
+model = torch.nn.Conv2d(1, 1, 3)
+edges = Edges()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in loader:
+    optimizer.zero_grad()
+    loss = edges(model(x), y)
+    loss.backward()
+    optimizer.step()
+"""
+    )
+    sobel = "torch.tensor([[-1.0, 0, 1], [-2, 0, 2], [-1, 0, 1]])[None, None]"
+    assert "INS502" not in codes(text.replace("{filter}", sobel))
+    assert "INS502" in codes(text.replace("{filter}", "torch.randn(1, 1, 3, 3)"))

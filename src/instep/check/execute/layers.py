@@ -71,6 +71,8 @@ _FROZEN_ODDLY = pattern(
 )
 _PARTS = pattern(r"\.(children|modules)\(\)|\.apply\(")
 """Ways to keep parameters as they are that are not followed."""
+_WRITTEN = pattern(r"Parameter\(\s*(torch\.)?(Float)?[Tt]ensor\(\s*\[\s*\[")
+"""A filter whose numbers are written in the source, and may be meant to stay what they are."""
 
 
 def of_class(cls: Class) -> tuple[bool | None, bool | None]:
@@ -81,6 +83,7 @@ def of_class(cls: Class) -> tuple[bool | None, bool | None]:
         spoken = _TRAINABLE.search(text, text.find(":"))  # not by its name
         made = spoken is not None and _makes_trainable(cls.code)
         freezes = made and _GRAD in text and _FREEZES.search(text) is not None
+        freezes = freezes or (made and _WRITTEN.search(text) is not None)
         trainable = True if made and not freezes else None
         known[cls.code] = (True if _has_batchnorm(cls, text) else None, trainable)
     return known[cls.code]
