@@ -2,12 +2,12 @@
 
 import csv
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 DATA = Path(__file__).parent / "data"
-TRUE = "true"
+TRUE, HOLDS = "true", "holds"
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,20 @@ class Verdict:
     """true, false or unclear; only the first counts as right."""
     now: str
     """What the checker as it is says there: error, warning, or silent (info counts as that)."""
+    loop: str
+    """holds, fails or unclear: whether it is right of the loop, if nothing else stopped the program
+    before it gets there. Empty where that was not asked."""
     reason: str
 
     @property
     def is_right(self) -> bool:
         """Whether the finding says what the code does, and that is a mistake."""
         return self.verdict == TRUE
+
+    @property
+    def holds(self) -> bool:
+        """Whether the finding is right of the loop, whatever else is wrong with the program."""
+        return self.loop == HOLDS
 
 
 @dataclass(frozen=True)
@@ -88,18 +96,32 @@ def _at_least(successes: int, trials: int, chance: float) -> float:
     )
 
 
-def precision(verdicts: Iterable[Verdict]) -> Precision:
+def as_it_stands(verdict: Verdict) -> bool:
+    """Say whether a finding is right of the program as it stands."""
+    return verdict.is_right
+
+
+def by_the_loop(verdict: Verdict) -> bool:
+    """Say whether a finding is right of the loop alone."""
+    return verdict.holds
+
+
+def precision(
+    verdicts: Iterable[Verdict], counts: Callable[[Verdict], bool] = as_it_stands
+) -> Precision:
     """Count each finding."""
-    found = [verdict.is_right for verdict in verdicts]
+    found = [counts(verdict) for verdict in verdicts]
     return Precision(sum(found), len(found))
 
 
-def by_cause(verdicts: Iterable[Verdict]) -> Precision:
+def by_cause(
+    verdicts: Iterable[Verdict], counts: Callable[[Verdict], bool] = as_it_stands
+) -> Precision:
     """Count each rule once per repository: copies of one loop are no further evidence."""
     causes: dict[tuple[str, str, str], bool] = {}
     for verdict in verdicts:
         key = (verdict.set, verdict.repository, verdict.code)
-        causes[key] = causes.get(key, True) and verdict.is_right
+        causes[key] = causes.get(key, True) and counts(verdict)
     return Precision(sum(causes.values()), len(causes))
 
 

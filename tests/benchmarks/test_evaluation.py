@@ -10,6 +10,7 @@ from benchmarks.evaluation.verdicts import (
     Repository,
     Verdict,
     by_cause,
+    by_the_loop,
     load_repositories,
     load_verdicts,
     precision,
@@ -18,7 +19,9 @@ from instep.rules.registry import names
 
 
 def verdict(said="true", code="INS101", repository="a+b", severity="error"):
-    return Verdict("one", repository, "train.py", "12", code, severity, said, severity, "because")
+    return Verdict(
+        "one", repository, "train.py", "12", code, severity, said, severity, "", "because"
+    )
 
 
 @pytest.mark.parametrize(
@@ -78,63 +81,41 @@ def test_the_data_fit_together():
         assert one.severity in {"error", "warning"}
         assert one.verdict in {"true", "false", "unclear"}
         assert one.now in {"error", "warning", "silent"}
+        assert one.loop in {"", "holds", "fails", "unclear"}
         assert one.reason
+        if one.loop:
+            assert one.loop == "holds" or not one.is_right
 
 
-def test_the_summary_is_of_the_last_sets():
+def test_what_is_right_of_the_loop_is_counted_apart():
+    stops = replace(verdict("false"), loop="holds")
+    fails = replace(verdict("false", repository="c+d"), loop="fails")
+    assert precision([stops, fails]) == Precision(0, 2)
+    assert precision([stops, fails], by_the_loop) == Precision(1, 2)
+    assert by_cause([stops, stops, fails], by_the_loop) == Precision(1, 2)
+    repositories = [Repository("one", name, "0" * 40, 3, 1) for name in ("a+b", "c+d")]
+    sections = page_sections(repositories, [stops, fails, verdict()])
+    assert "| one | 1 of 2 (50%, above 3%) |" in sections["loops"]  # of what was asked
+    assert "| together | 1 of 2 (50%, above 3%) |" in sections["loops"]
+
+
+def test_the_summary_is_of_the_sets_of_which_it_was_asked():
     repositories = [Repository(name, "a+b", "0123456789abcdef", 3, 1000) for name in "abc"]
     verdicts = [
-        replace(verdict(said, severity=severity), set=name)
+        replace(verdict(said, severity=severity), set=name, loop=loop if name != "a" else "")
         for name in "abc"
         for severity in ("error", "warning")
-        for said in ("true", "true", "false")[: 3 if name == "c" else 2]
+        for said, loop in (("true", "holds"), ("false", "holds"), ("false", "fails"))[
+            : 3 if name == "c" else 2
+        ]
     ]
-    verdicts += [replace(one, repository="c+d", verdict="true") for one in verdicts[-3:]]
     text = " ".join(summary(repositories, verdicts).split())
     assert "in 3 public repositories" in text
     assert "On the last 1 of them" in text
-    assert "right in 2 of 3 errors (67%, above 14%) and 5 of 6 warnings (83%, above 42%)" in text
-    assert "once per repository and rule, in 0 of 1 and 1 of 2." in text
-    assert "in 2 of 2 and 2 of 2 errors" in text
-    assert "one kind of error in 2, and one kind of warning in 3," in text
-
-
-def test_a_set_too_small_to_tell_is_told_beside_the_last_that_is_not():
-    sizes = {"a": 5, "b": 7, "c": 2}
-    repositories = [
-        Repository(name, f"{name}+{at}", "0123456789abcdef", 3, 1000)
-        for name, size in sizes.items()
-        for at in range(size)
-    ]
-    verdicts = [
-        replace(verdict(severity=severity), set=name)
-        for name in "ab"
-        for severity in ("error", "warning")
-    ]
-    alone = " ".join(summary(repositories[:12], verdicts).split())
-    assert "too few" not in alone
-    few = replace(verdict("false", severity="warning"), set="c", repository="c+0")
-    text = " ".join(summary(repositories, [*verdicts, few]).split())
-    assert "On the last 7 of them" in text
-    assert "right in 1 of 1 errors" in text
-    assert "On 2 others of the last repositories, too few to tell, there is no error" in text
-    assert "and 0 of 1 warnings were right." in text
-    assert "one kind of error in 2, and one kind of warning in 3," in text
-
-
-def test_a_small_set_is_still_told_when_a_larger_one_has_followed():
-    repositories = [Repository(name, "a+b", "0123456789abcdef", 3, 1000) for name in "abcd"]
-    verdicts = [
-        replace(verdict(severity=severity), set=name)
-        for name in "abd"
-        for severity in ("error", "warning")
-    ]
-    few = replace(verdict("false", severity="warning"), set="c")
-    text = " ".join(summary(repositories, [*verdicts[:4], few, *verdicts[4:]]).split())
-    assert "On 1 others of the last repositories, too few to tell" in text
-    assert "one kind of error in 2, and one kind of warning in 3," in text
-    long_ago = summary(repositories, [few, *verdicts])
-    assert "too few" not in long_ago
+    assert "right in 2 of 3 errors (67%, above 14%) and 2 of 3 warnings" in text
+    assert "on the last 2 sets, 2 repositories, in 4 of 5 errors (80%, above 34%)" in text
+    assert "On the last set 1 of 3 errors and 1 of 3 warnings are in programs" in text
+    assert "one kind of error in 2, and one kind of warning in 2," in text
 
 
 def test_the_pages_say_what_the_data_say():
