@@ -101,6 +101,8 @@ def _work(
     torch.set_num_threads(1)
     if prepare is not None:
         prepare(rank)
+    # What is imported stays: looking through it again after every case takes longer than the case.
+    gc.freeze()
     while True:
         try:
             case, args, store, timeout, backend = pipe.recv()
@@ -133,13 +135,14 @@ def group(
 ) -> Iterator[None]:
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    limit = timedelta(seconds=timeout)
+    meeting = distributed.FileStore(store, world)
     distributed.init_process_group(
-        backend,
-        init_method=f"file://{store}",
-        rank=rank,
-        world_size=world,
-        timeout=timedelta(seconds=timeout),
+        backend, store=meeting, rank=rank, world_size=world, timeout=limit
     )
+    # A rank that is done at once must not close what another one is about to connect to.
+    meeting.set(f"connected/{rank}", "")
+    meeting.wait([f"connected/{other}" for other in range(world)], limit)
     try:
         yield
     finally:
