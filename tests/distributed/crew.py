@@ -45,9 +45,7 @@ class Crew:
         self._started: list[tuple[Any, Any]] = []
 
     def _start(self) -> None:
-        # One process imports torch, and those that work are copies of it.
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch.distributed.fsdp", "tests.distributed.kit"])
+        context = forking()
         for rank in range(self.world):
             here, there = context.Pipe()
             args = (rank, self.world, there, type(self).prepare, type(self).finish)
@@ -89,6 +87,19 @@ class Crew:
             process.kill()
             process.join()
         self._started = []
+
+
+def forking() -> Any:
+    """What starts processes: one of them imports torch, and those that work are copies of it."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch.distributed.fsdp", "tests.distributed.kit"])
+    return context
+
+
+def run_once(world: int, function: Callable[..., Any], *args: Any) -> None:
+    """Run a function, told its rank first, in so many processes; raise what one of them raises."""
+    forking()
+    multiprocessing.start_processes(function, args, nprocs=world, start_method="forkserver")
 
 
 def _work(
