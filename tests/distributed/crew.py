@@ -92,7 +92,9 @@ class Crew:
 def forking() -> Any:
     """What starts processes: one of them imports torch, and those that work are copies of it."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch.distributed.fsdp", "tests.distributed.kit"])
+    # Optimizers and DDP import the first one when they are first used.
+    heavy = ["torch._dynamo", "torch.distributed.fsdp", "instep.engine.stepper"]
+    context.set_forkserver_preload([*heavy, "tests.distributed.kit"])
     return context
 
 
