@@ -12,6 +12,8 @@ COMPILED := .venv-compiled
 COMPILED_READY := $(COMPILED)/.ready
 # Tests and benchmarks measure the arithmetic, not the scheduling of threads over each other.
 export OMP_NUM_THREADS ?= 1
+# Neighbours stay together, with the processes that they share: who is done first takes from the end.
+BOTH := -n 2 --dist worksteal
 
 .PHONY: help setup setup-bench compiled demo docs test test-compiled lint types unit fuzz faults test-gpu test-slow test-browser test-peers format simulate-scale \
 	bench-overhead bench-exactness bench-check bench-watch bench-splits bench-gpu clean
@@ -66,14 +68,14 @@ types: $(READY)
 	$(BIN)/mypy
 
 unit: $(READY)
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q $(BOTH)
 
 test-compiled: $(COMPILED_READY) ## the tests of the checker against the build that is compiled
 	$(COMPILED)/bin/python -c 'import instep.check.execute.machine as m, sys; sys.exit(m.__file__.endswith(".py"))'
-	$(COMPILED)/bin/python -m pytest -q -n 2 tests/check tests/rules tests/trace tests/test_cli.py tests/test_check_command.py
+	$(COMPILED)/bin/python -m pytest -q $(BOTH) tests/check tests/rules tests/trace tests/test_cli.py tests/test_check_command.py
 
 fuzz: $(READY) ## the property tests with fresh random examples, many more of them
-	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -q -n 2 tests/engine/test_properties.py \
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -q $(BOTH) tests/engine/test_properties.py \
 		tests/engine/test_scaling.py tests/engine/test_arithmetic.py tests/splits tests/trace \
 		tests/check/test_programs.py tests/check/test_fixing_properties.py tests/check/test_run.py
 
@@ -87,7 +89,7 @@ test-browser: $(READY) ## the pages in a real Chromium: Debian's chromium and ch
 	$(BIN)/python -m pytest -q -m browser -rs tests/reports tests/security
 
 test-slow: $(READY) ## the tests that take minutes
-	$(BIN)/python -m pytest -q -n 2 -m slow
+	$(BIN)/python -m pytest -q $(BOTH) -m slow
 
 test-peers: $(BENCH_READY) ## the tests that need the peers of the bench environment
 	$(BENCH)/bin/python -m benchmarks.exactness --require-peers --check

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -16,3 +17,9 @@ common = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("fixed", derandomize=True, **common)
 settings.register_profile("fuzz", max_examples=1000, print_blob=True, **common)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+
+def pytest_collection_finish() -> None:
+    """Let nobody look through torch and all tests again: not Python's collector, not a watcher."""
+    gc.collect()
+    gc.freeze()

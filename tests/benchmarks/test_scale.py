@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import distributed, multiprocessing
+from torch import distributed
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -17,6 +17,7 @@ from benchmarks.scale import failures, fit, gpu, measure, tables, uneven
 from benchmarks.scale.assumed import RANKS, Assumed
 from benchmarks.scale.machines import Links, Machine, moved
 from benchmarks.scale.windows import KINDS, SYNCS, Job, window
+from tests.distributed.crew import run_once
 
 CLUSTER = Assumed().machine()
 JOB = Job(10**9, 8, 0.02, 0.006, layers=10)
@@ -129,7 +130,7 @@ def count(rank, folder):
 
 
 def test_collectives_are_as_many_and_as_large_as_the_model_says(tmp_path):
-    multiprocessing.spawn(count, (tmp_path,), nprocs=2)
+    run_once(2, count, tmp_path)
     assert (tmp_path / "0").exists()
     assert (tmp_path / "1").exists()
 

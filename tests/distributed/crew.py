@@ -45,9 +45,7 @@ class Crew:
         self._started: list[tuple[Any, Any]] = []
 
     def _start(self) -> None:
-        # One process imports torch, and those that work are copies of it.
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch.distributed.fsdp", "tests.distributed.kit"])
+        context = forking()
         for rank in range(self.world):
             here, there = context.Pipe()
             args = (rank, self.world, there, type(self).prepare, type(self).finish)
@@ -91,6 +89,21 @@ class Crew:
         self._started = []
 
 
+def forking() -> Any:
+    """What starts processes: one of them imports torch, and those that work are copies of it."""
+    context = multiprocessing.get_context("forkserver")
+    # Optimizers and DDP import the first one when they are first used.
+    heavy = ["torch._dynamo", "torch.distributed.fsdp", "instep.engine.stepper"]
+    context.set_forkserver_preload([*heavy, "tests.distributed.kit"])
+    return context
+
+
+def run_once(world: int, function: Callable[..., Any], *args: Any) -> None:
+    """Run a function, told its rank first, in so many processes; raise what one of them raises."""
+    forking()
+    multiprocessing.start_processes(function, args, nprocs=world, start_method="forkserver")
+
+
 def _work(
     rank: int,
     world: int,
@@ -101,6 +114,8 @@ def _work(
     torch.set_num_threads(1)
     if prepare is not None:
         prepare(rank)
+    # What is imported stays: looking through it again after every case takes longer than the case.
+    gc.freeze()
     while True:
         try:
             case, args, store, timeout, backend = pipe.recv()
@@ -133,13 +148,14 @@ def group(
 ) -> Iterator[None]:
     if sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    limit = timedelta(seconds=timeout)
+    meeting = distributed.FileStore(store, world)
     distributed.init_process_group(
-        backend,
-        init_method=f"file://{store}",
-        rank=rank,
-        world_size=world,
-        timeout=timedelta(seconds=timeout),
+        backend, store=meeting, rank=rank, world_size=world, timeout=limit
     )
+    # A rank that is done at once must not close what another one is about to connect to.
+    meeting.set(f"connected/{rank}", "")
+    meeting.wait([f"connected/{other}" for other in range(world)], limit)
     try:
         yield
     finally:

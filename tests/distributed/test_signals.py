@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import distributed, multiprocessing
+from torch import distributed
 
 import instep
 from instep.checkpoint import folders, shards
 from instep.engine.ranks import rollcall
+from tests.distributed.crew import forking
 from tests.distributed.kit import dealt, spread
 from tests.engine.kit import mean_loss, mlp
 
@@ -86,8 +87,7 @@ def work(rank: int, world: int, store: str, case: tuple, path: str, pipe: Any) -
 
 def end_one(world: int, store: str, case: tuple, path: str) -> list[Any]:
     """Run all ranks; return what each has said, or how it ended."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch.distributed.fsdp", "tests.distributed.kit"])
+    context = forking()
     started = []
     for rank in range(world):
         here, there = context.Pipe()

@@ -2,6 +2,7 @@
 
 import doctest
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -162,14 +163,27 @@ def test_the_meter_counts_tensors_while_they_live() -> None:
     assert peak_bytes(lambda: model(torch.ones(100, 8)).sum().backward()) >= 2 * 3200
 
 
-def test_the_whole_tour(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+SHORT = {"One window, four ways": one_window.stop, "Training": training.stop}
+"""Stops that no test above makes; the others are made there, each by itself."""
+
+
+@pytest.mark.parametrize(
+    "stops", [SHORT, pytest.param(tour.STOPS, marks=pytest.mark.slow)], ids=["short", "whole"]
+)
+def test_the_tour_ends_with_what_was_seen(
+    stops: dict[str, Callable[[Path], Seen]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tour, "STOPS", stops)
     tour.main(["--out", str(tmp_path)])
     out = capsys.readouterr().out
     assert "(loss / n).backward()" in out
     assert "window.backward(loss, items=counted(y))" in out
     assert "\r" not in out
     picture = tmp_path / "tour" / "loss_curves.png"
-    *seen, where, following = out.splitlines()[-7:]
+    *seen, where, following = out.splitlines()[-len(stops) - 2 :]
     assert seen[0].startswith("Seen:")
     assert str(picture) in where
     assert following.startswith("Next:")

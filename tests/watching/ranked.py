@@ -7,8 +7,9 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from torch import distributed, multiprocessing
+from torch import distributed
 
+from tests.distributed.crew import run_once
 from tests.watching.jobs import run
 
 if TYPE_CHECKING:
@@ -29,12 +30,13 @@ torch.manual_seed(rank)
 
 def on_ranks(folder: Path, size: int, jobs: dict[str, str]) -> dict[str, list[dict[str, Any]]]:
     """Run jobs one after the other on so many ranks; return for each what every rank has seen."""
-    multiprocessing.spawn(_work, (size, folder, jobs), nprocs=size)
+    run_once(size, _work, size, folder, jobs)
     ranks = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(size)]
     return {name: [said[name] for said in ranks] for name in jobs}
 
 
 def _work(rank: int, size: int, folder: Path, jobs: dict[str, str]) -> None:
+    gc.freeze()  # torch is not looked through again after every job
     said = {}
     for number, (name, source) in enumerate(jobs.items()):
         where = f"file://{folder}/store{number}"

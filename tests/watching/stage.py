@@ -143,8 +143,8 @@ def show(path: Path, scene: Scene) -> Shown:
     job = instep.watch(live=False)
     error: BaseException | None = None
     torch.manual_seed(0)
+    gc.freeze()  # what is there already is not on the stage
     with contextlib.ExitStack() as stack:
-        stack.enter_context(swept())
         stack.enter_context(stand_ins(source))
         stack.enter_context(mock.patch.object(torch, "compile", lambda model: model))
         stack.enter_context(mock.patch.object(torch, "load", side_effect=lambda _: scene.saved()))
@@ -181,16 +181,6 @@ def limited() -> Any:
         yield
     finally:
         handle.remove()
-
-
-@contextlib.contextmanager
-def swept() -> Any:
-    """Hide everything that is there already: nothing of it is on the stage."""
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 @contextlib.contextmanager

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import torch.multiprocessing as processes
 
 from instep.rules.registry import rulebook
 from instep.watching import agreement as ranks
 from instep.watching.gauges import Gauges
 from instep.watching.series import Series
+from tests.distributed.crew import run_once
 from tests.watching.jobs import found, run
 
 RULE = rulebook()["INS606"]
@@ -182,7 +182,7 @@ def test_two_processes(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    processes.spawn(work, (port, tmp_path), nprocs=2)
+    run_once(2, work, port, tmp_path)
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
     [line] = [n for n, text in enumerate(RULE.BAD.splitlines(), 1) if text.endswith("# <- here")]
     assert first["BAD True"][0] == [["INS606", line]]

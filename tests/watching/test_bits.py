@@ -6,13 +6,13 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-import torch.multiprocessing
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 import instep
+from tests.distributed.crew import run_once
 
 
 def net(dropout=0.0):
@@ -302,5 +302,5 @@ def _rank(rank, folder):
 
 
 def test_same_bits_on_two_ranks(tmp_path):
-    """A rank whose bits differ raises, and so does `spawn`."""
-    torch.multiprocessing.spawn(_rank, (str(tmp_path),), nprocs=2)
+    """A rank whose bits differ raises, and so does `run_once`."""
+    run_once(2, _rank, str(tmp_path))
