@@ -113,3 +113,24 @@ def test_other_steps_are_opaque():
     assert events("import torch_xla as xm\nxm.optimizer_step(optimizer)") == [
         ("step", "optimizer", None)
     ]
+
+
+@pytest.mark.parametrize(
+    ("made", "kept"),
+    [("torch.optim.SGD(model.parameters(), lr=0.1)", True), ("build(model.parameters())", False)],
+)
+def test_what_a_step_returns_is_its_closures_loss_where_its_class_is_known(made, kept):
+    source = f"""
+import torch
+model = torch.nn.Linear(2, 2)
+optimizer = {made}
+total = 0
+for x, y in loader:
+    def closure():
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        return loss
+    total += optimizer.step(closure)
+"""
+    assert bool(events(source, "loss_kept")) is kept

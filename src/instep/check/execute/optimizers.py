@@ -79,7 +79,8 @@ def step(
     if isinstance(closure, Unknown) and closure.made is None:
         call.note(m, "opaque", what="closure", values=[value])
     elif isinstance(closure, Function):
-        result = functions.invoke(m, closure, Call(call.node, call.scope))
+        returned = functions.invoke(m, closure, Call(call.node, call.scope))
+        result = returned if value.torch else result  # others return a number, perhaps
     if value.is_own or "step" in value.attrs:
         call.note(m, "opaque", what=f"{value.known_as}.step", values=[value])
     closed = closure is not None
