@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 EXECUTOR = Path("src/instep/check/execute")
-BESIDE = (Path("src/instep/trace/rebuild.py"),)
-"""What the rules ask for each trace, event by event."""
+BESIDE = (Path("src/instep/trace/rebuild.py"), Path("src/instep/trace/trees.py"))
+"""What the rules ask for each trace, event by event, and of a whole text, node by node."""
 AS_THEY_ARE = frozenset({"__init__", "levels", "ticks"})
 """Kinds of `int`, and closures that count: mypyc knows neither."""
 TOOLS = ("mypy", "setuptools")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from instep.rules.edits import replace
 from instep.rules.finding import Edit
 from instep.rules.source import end_of, start_of
+from instep.trace.trees import walk
 
 if TYPE_CHECKING:
     from instep.rules.edits import Edits
@@ -34,7 +35,7 @@ def renamed(source: Source, node: ast.AST) -> Edits | None:
 
 def _imported(source: Source, name: str) -> Edits | None:
     """Change the import that brings a name, and every use of what it brings."""
-    for statement in ast.walk(source.tree):
+    for statement in walk(source.tree):
         match statement:
             case ast.ImportFrom(module=module, names=aliases, level=0) if module == OLD:
                 bound = {alias.asname or alias.name: alias.name for alias in aliases}
@@ -67,7 +68,7 @@ def _with_import(
 
 def _uses(source: Source, bound: dict[str, str], *, as_module: bool) -> Edits | None:
     edits: list[Edit] = []
-    for node in ast.walk(source.tree):
+    for node in walk(source.tree):
         if not isinstance(node, ast.Name) or node.id not in bound:
             continue
         used: ast.AST | None = node

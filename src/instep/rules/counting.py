@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from instep.rules.edits import replace
 from instep.rules.spelling import called, operand, same
 from instep.trace.plain import dataclass
+from instep.trace.trees import walk
 
 if TYPE_CHECKING:
     from instep.rules.finding import Edit
@@ -32,7 +33,7 @@ class Count:
 
 def count_of(source: Source, gate: Gate, node: ast.AST) -> Count | None:
     """Return the loop around a node that counts the gate's counter by itself."""
-    names = {part.id for part in ast.walk(gate.counter) if isinstance(part, ast.Name)}
+    names = {part.id for part in walk(gate.counter) if isinstance(part, ast.Name)}
     for loop in source.loops(node):
         counted = count(source, loop)
         if counted is not None and counted.counter in names:
@@ -68,7 +69,7 @@ def enumerated(source: Source, node: ast.AST) -> tuple[Count, tuple[Edit, ...]] 
     if not isinstance(loop, ast.For):
         return None
     length = _length(source, loop.iter)
-    taken = {part.id for part in ast.walk(source.scope(loop)) if isinstance(part, ast.Name)}
+    taken = {part.id for part in walk(source.scope(loop)) if isinstance(part, ast.Name)}
     name = next((name for name in _INDICES if name not in taken), None)
     if length is None or name is None:
         return None
@@ -110,7 +111,7 @@ def shift_of(counter: ast.expr, name: str) -> int | None:
 def divisions(loop: ast.AST, number: ast.expr) -> list[ast.expr]:
     """Return where a loop divides by a number: the divisor of each `/ n` and `/= n`."""
     found: list[ast.expr] = []
-    for node in ast.walk(loop):
+    for node in walk(loop):
         match node:
             case (
                 ast.BinOp(op=ast.Div(), right=divisor) | ast.AugAssign(op=ast.Div(), value=divisor)

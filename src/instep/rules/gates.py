@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from instep.rules.source import is_loop
 from instep.trace.plain import dataclass
+from instep.trace.trees import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,7 +83,7 @@ def _written(
             return test, holds
     values = [
         statement.value
-        for statement in ast.walk(source.scope(node))
+        for statement in walk(source.scope(node))
         if isinstance(statement, ast.Assign)
         and any(isinstance(to, ast.Name) and to.id == flag for to in statement.targets)
     ]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from instep.rules.edits import replace
 from instep.rules.spelling import is_atom
+from instep.trace.trees import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +31,7 @@ def detached(source: Source, statement: ast.stmt, loss: str | None) -> Edits | N
     named = [
         node
         for value in values
-        for node in ast.walk(value)
+        for node in walk(value)
         if isinstance(node, ast.Name | ast.Attribute) and source.code(node) == loss
     ]
     whole = named or values[:1]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from instep.rules.counting import divisions
 from instep.rules.edits import replace
 from instep.rules.spelling import called, dividend, receiver
+from instep.trace.trees import walk
 
 if TYPE_CHECKING:
     from instep.rules.edits import Edits
@@ -44,7 +45,7 @@ def divided(source: Source, call: ast.Call, divisor: str) -> Edits | None:
 def loss_divisors(source: Source, loop: ast.AST, number: ast.expr) -> list[ast.expr]:
     """Return the divisors in a loop that read like a number and that a backward feels."""
     found = divisions(loop, number)
-    calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call)]
+    calls = [node for node in walk(loop) if isinstance(node, ast.Call)]
     losses = [loss for loss in map(backpropagated, calls) if loss is not None]
     names = _flows_into(source, loop, losses)
     return [divisor for divisor in found if _is_felt(source, divisor, names)]
@@ -53,14 +54,14 @@ def loss_divisors(source: Source, loop: ast.AST, number: ast.expr) -> list[ast.e
 def _flows_into(source: Source, loop: ast.AST, losses: list[ast.expr]) -> set[str]:
     names = {name for loss in losses for name in _names(source, loss)}
     for _ in range(_ROUNDS):
-        for node in ast.walk(loop):
+        for node in walk(loop):
             if isinstance(node, ast.Assign) and _targets(source, node) & names:
                 names |= set(_names(source, node.value))
     return names
 
 
 def _names(source: Source, node: ast.AST) -> list[str]:
-    return [source.code(n) for n in ast.walk(node) if isinstance(n, ast.Name | ast.Attribute)]
+    return [source.code(n) for n in walk(node) if isinstance(n, ast.Name | ast.Attribute)]
 
 
 def _targets(source: Source, statement: ast.stmt) -> set[str]:

@@ -13,6 +13,7 @@ from instep.rules.finding import Fix
 from instep.rules.spelling import called, receiver
 from instep.rules.view import spelled
 from instep.trace import Event, Step
+from instep.trace.trees import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -80,7 +81,7 @@ def steps_of(source: Source, optimizer: str | None, near: ast.AST) -> list[ast.C
         return []
     name = spelled(optimizer)
     found = []
-    for node in ast.walk(source.scope(near)):
+    for node in walk(source.scope(near)):
         if isinstance(node, ast.Call) and called(node) == "step":
             named = [receiver(node), *node.args[:1]]
             if any(each is not None and source.code(each) == name for each in named):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from instep.rules.edits import insert, move
 from instep.rules.mending import offer
 from instep.rules.spelling import called, receiver
+from instep.trace.trees import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,7 +114,7 @@ def _calls_of(source: Source, function: ast.FunctionDef | ast.AsyncFunctionDef) 
 
 
 def _calls_in(node: ast.AST) -> Iterator[ast.Call]:
-    return (each for each in ast.walk(node) if isinstance(each, ast.Call))
+    return (each for each in walk(node) if isinstance(each, ast.Call))
 
 
 def _is_docstring(statement: ast.stmt) -> bool:
@@ -163,7 +164,7 @@ def _is_portable(source: Source, moved: ast.stmt, to: ast.stmt) -> bool:
     owner = source.parent(here)
     if not isinstance(owner, ast.ClassDef) or owner is not source.parent(there):
         return False
-    arguments = [arg.arg for arg in ast.walk(here.args) if isinstance(arg, ast.arg)]
+    arguments = [arg.arg for arg in walk(here.args) if isinstance(arg, ast.arg)]
     stored = [n.id for n in _names(here) if isinstance(n.ctx, ast.Store)]
     local = {*arguments, *stored} - {"self"}
     whole = next(carried(source, moved, to))
@@ -171,7 +172,7 @@ def _is_portable(source: Source, moved: ast.stmt, to: ast.stmt) -> bool:
 
 
 def _names(node: ast.AST) -> Iterator[ast.Name]:
-    return (each for each in ast.walk(node) if isinstance(each, ast.Name))
+    return (each for each in walk(node) if isinstance(each, ast.Name))
 
 
 def _moves(source: Source, moved: ast.stmt, to: ast.stmt, *, after: bool) -> Iterator[Edits | None]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from instep.trace.trees import walk
+
 if TYPE_CHECKING:
     from instep.rules.source import Source
 
@@ -17,7 +19,7 @@ def means_same(source: Source, expression: ast.AST, at: ast.AST) -> bool:
     """
     if source.scope(expression) is source.scope(at):
         return True
-    names = {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
+    names = {node.id for node in walk(expression) if isinstance(node, ast.Name)}
     for name in names:
         here, there = _binder(source, name, expression), _binder(source, name, at)
         if here is not there and not (name == "self" and _are_of_one_class(source, here, there)):
@@ -34,8 +36,8 @@ def _binder(source: Source, name: str, node: ast.AST) -> ast.AST | None:
 
 
 def _bound(function: ast.AST) -> set[str]:
-    bound = {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
-    stored = (node for node in ast.walk(function) if isinstance(node, ast.Name))
+    bound = {node.arg for node in walk(function) if isinstance(node, ast.arg)}
+    stored = (node for node in walk(function) if isinstance(node, ast.Name))
     return bound | {node.id for node in stored if isinstance(node.ctx, ast.Store)}
 
 

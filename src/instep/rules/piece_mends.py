@@ -11,6 +11,7 @@ from instep.rules.losses import divided
 from instep.rules.mending import evidence, offer, statements
 from instep.rules.spelling import called
 from instep.trace import Backward, Zero
+from instep.trace.trees import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,8 +65,8 @@ def _cuts(loop: Loop, outer: ast.For) -> bool:
     if not isinstance(outer.target, ast.Name) or _range(outer) is None:
         return False
     name = outer.target.id
-    slices = (node for node in ast.walk(loop) if isinstance(node, ast.Slice))
-    return any(isinstance(n, ast.Name) and n.id == name for cut in slices for n in ast.walk(cut))
+    slices = (node for node in walk(loop) if isinstance(node, ast.Slice))
+    return any(isinstance(n, ast.Name) and n.id == name for cut in slices for n in walk(cut))
 
 
 def _range(loop: ast.AST) -> ast.Call | None:
@@ -78,12 +79,12 @@ def _grid(source: Source, loop: Loop, outer: Loop) -> tuple[str, Edits | None] |
     """Return the number of pieces of a grid as code, with edits that give it a name."""
     around = [each for each in [loop, *source.loops(loop)] if each is outer or _is_in(each, outer)]
     ranges = [_range(each) for each in reversed(around)]
-    taken = {n.id for n in ast.walk(source.scope(loop)) if isinstance(n, ast.Name)}
+    taken = {n.id for n in walk(source.scope(loop)) if isinstance(n, ast.Name)}
     name = next((name for name in _NAMES if name not in taken), None)
     if name is None or any(each is None or each.keywords for each in ranges):
         return None
     counters = {getattr(getattr(each, "target", None), "id", None) for each in around}
-    names = (n for each in ranges if each is not None for n in ast.walk(each))
+    names = (n for each in ranges if each is not None for n in walk(each))
     if any(isinstance(n, ast.Name) and n.id in counters for n in names):
         return None  # how many there are in a row hangs on the row
     counts = [f"len({source.code(each)})" for each in ranges if each is not None]
@@ -92,11 +93,11 @@ def _grid(source: Source, loop: Loop, outer: Loop) -> tuple[str, Edits | None] |
 
 
 def _is_in(node: ast.AST, outer: ast.AST) -> bool:
-    return any(below is node for below in ast.walk(outer))
+    return any(below is node for below in walk(outer))
 
 
 def _closes(statement: ast.stmt) -> bool:
-    return any(isinstance(n, ast.Call) and called(n) in _CLOSES for n in ast.walk(statement))
+    return any(isinstance(n, ast.Call) and called(n) in _CLOSES for n in walk(statement))
 
 
 def _size(source: Source, loop: Loop) -> tuple[str, Edits | None] | None:
@@ -109,7 +110,7 @@ def _size(source: Source, loop: Loop) -> tuple[str, Edits | None] | None:
         iterated = iterated.args[0] if iterated.args else None
     if not isinstance(iterated, ast.Call):
         return None
-    taken = {n.id for n in ast.walk(source.scope(loop)) if isinstance(n, ast.Name)}
+    taken = {n.id for n in walk(source.scope(loop)) if isinstance(n, ast.Name)}
     name = next((name for name in _NAMES if name not in taken), None)
     if name is None:
         return None

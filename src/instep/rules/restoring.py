@@ -14,6 +14,7 @@ from instep.rules.counting import divisions
 from instep.rules.source import end_of, start_of
 from instep.rules.spelling import called, receiver, same
 from instep.trace.plain import dataclass
+from instep.trace.trees import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -72,7 +73,7 @@ class _Reader:
 
     def numbers(self) -> Iterator[ast.expr]:
         """Give the other places where the number, or what goes by its name, stands."""
-        for node in ast.walk(self.source.tree):
+        for node in walk(self.source.tree):
             if isinstance(node, ast.expr) and node not in self.divisors and self._is_number(node):
                 parent = self.source.parent(node)
                 if not (isinstance(parent, ast.Attribute) and self._is_number(parent)):
@@ -132,7 +133,7 @@ class _Reader:
         if self.source.scope(node) is self.scope:
             return self._is_felt_here(node, whole)
         if self._multiplies(node, whole) and not self._divides_itself(node):
-            parts = [self.source.code(part) for part in ast.walk(whole) if _is_name(part)]
+            parts = [self.source.code(part) for part in walk(whole) if _is_name(part)]
             last = {code.rpartition(".")[2] for code in parts}
             known = {code.rpartition(".")[2] for code in self._carrying}
             return any("loss" in part.lower() for part in last) or bool(last & known)
@@ -171,7 +172,7 @@ class _Reader:
         found = {_last(self.number)}
         if isinstance(self.number, ast.Constant):
             return set()  # what else is 4 is something else
-        for node in ast.walk(self.source.tree):
+        for node in walk(self.source.tree):
             if isinstance(node, ast.Assign):
                 ends = {_last(node.value), *map(_last, node.targets)} - {""}
                 if self._is_same(node.value) or any(map(self._is_same, node.targets)):
@@ -198,7 +199,7 @@ class _Reader:
                 found |= set(self._targets(above))
         for _ in range(_ROUNDS):
             before = len(found)
-            for node in ast.walk(self.scope):
+            for node in walk(self.scope):
                 found |= self._reached(node, frozenset(found))
             if len(found) == before:
                 break
@@ -225,13 +226,13 @@ class _Reader:
     def _returned(self, carrying: set[str]) -> set[str]:
         """Return what the callers of the loop's function call what it gives them."""
         name = getattr(self.scope, "name", None)
-        gives = [node.value for node in ast.walk(self.scope) if isinstance(node, ast.Return)]
+        gives = [node.value for node in walk(self.scope) if isinstance(node, ast.Return)]
         if name is None or not any(g and self._used(g, frozenset(carrying)) for g in gives):
             return set()
         found: set[str] = set()
-        for node in ast.walk(self.source.tree):
+        for node in walk(self.source.tree):
             if isinstance(node, ast.Assign):
-                calls = (part for part in ast.walk(node.value) if isinstance(part, ast.Call))
+                calls = (part for part in walk(node.value) if isinstance(part, ast.Call))
                 if any(called(call) == name for call in calls):
                     found |= self._targets(node)
         return found
@@ -243,7 +244,7 @@ class _Reader:
         return {self.source.code(each) for each in named if _is_name(each)}
 
     def _used(self, node: ast.AST, names: Iterable[str]) -> list[str]:
-        codes = (self.source.code(part) for part in ast.walk(node) if _is_name(part))
+        codes = (self.source.code(part) for part in walk(node) if _is_name(part))
         return [code for code in dict.fromkeys(codes) if code in names]
 
     def _is_fresh(self, name: str, at: ast.stmt) -> bool:
@@ -254,7 +255,7 @@ class _Reader:
             return False
         later = [s for s in inside if self.start < end_of(s) and start_of(s) < start_of(at)]
         is_kept = all(
-            self.divisors & set(ast.walk(store)) or self._used(store, self._carrying - {name})
+            self.divisors & set(walk(store)) or self._used(store, self._carrying - {name})
             for store in later
         )
         return is_kept and bool(later) and any(self._is_before(store, at) for store in inside)
@@ -297,7 +298,7 @@ class _Reader:
     def _stores(self, name: str) -> list[ast.stmt]:
         return [
             node
-            for node in ast.walk(self.scope)
+            for node in walk(self.scope)
             if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign)
             and name in self._targets(node)
         ]
@@ -318,7 +319,7 @@ class _Reader:
 
 
 def _parts(node: ast.expr) -> Iterator[ast.expr]:
-    return (part for part in ast.walk(node) if isinstance(part, ast.expr))
+    return (part for part in walk(node) if isinstance(part, ast.expr))
 
 
 def _is_name(node: ast.AST) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from instep.rules.mending import optimizer_name, scaler_name, steps_of
 from instep.rules.spelling import called, receiver
+from instep.trace.trees import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,14 +59,14 @@ def unscaling(
 
 def _guard(source: Source, step: ast.stmt, scaler: str) -> ast.If | None:
     for condition in source.conditions(step):
-        tested = {source.code(n) for n in ast.walk(condition.test) if isinstance(n, ast.expr)}
+        tested = {source.code(n) for n in walk(condition.test) if isinstance(n, ast.expr)}
         if scaler in tested and source.child_of(condition, step) in condition.body:
             return condition
     return None
 
 
 def _receivers(source: Source, within: ast.AST, method: str) -> Iterator[str]:
-    for call in ast.walk(within):
+    for call in walk(within):
         if isinstance(call, ast.Call) and called(call) == method:
             on = receiver(call)
             if on is not None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from instep.trace.pattern import pattern
 from instep.trace.plain import dataclass
+from instep.trace.trees import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,7 +132,7 @@ def ends_of_statements(tree: ast.Module) -> dict[int, tuple[int, int]]:
     the last of them.
     """
     ends = {}
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.stmt):
             last = _head_end(node)
             if last > node.lineno:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeGuard
 
 from instep.rules.layout import Layout, Spot
 from instep.trace.pattern import pattern
+from instep.trace.trees import parents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,9 +20,6 @@ Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.Module)
 _BLOCKS = ("body", "orelse", "finalbody")
-# Fields that hold no node with a place of its own; Python shares one `ast.Load` among all names.
-_PLAIN = frozenset({"arg", "asname", "attr", "ctx", "id", "kind", "level", "module", "op", "ops"})
-_FIELDS: dict[type[ast.AST], tuple[str, ...]] = {}
 _NOTHING_ELSE = pattern(r"\s*;?\s*(#.*)?\Z")
 
 
@@ -169,21 +167,7 @@ class Source:
 
     @cached_property
     def _parents(self) -> dict[ast.AST, ast.AST]:
-        # Going through a tree by `ast.walk` takes three times as long.
-        parents: dict[ast.AST, ast.AST] = {}
-        todo: list[ast.AST] = [self.tree]
-        while todo:
-            node = todo.pop()
-            kind = type(node)
-            if kind not in _FIELDS:
-                _FIELDS[kind] = tuple(name for name in node._fields if name not in _PLAIN)
-            for name in _FIELDS[kind]:
-                value = getattr(node, name, None)
-                for child in value if type(value) is list else (value,):
-                    if isinstance(child, ast.AST):
-                        parents[child] = node
-                        todo.append(child)
-        return parents
+        return parents(self.tree)
 
     def _runs(self, loop: Loop, node: ast.AST) -> bool:
         return self.child_of(loop, node) in loop.body

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from instep.trace.trees import walk
+
 _ATOMS = (
     ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.Constant, ast.Tuple, ast.List, ast.Dict,
     ast.Set, ast.ListComp, ast.SetComp, ast.DictComp, ast.JoinedStr,
@@ -25,7 +27,7 @@ def is_pure(node: ast.expr) -> bool:
     >>> is_pure(ast.parse("next(batches)", mode="eval").body)
     False
     """
-    for part in ast.walk(node):
+    for part in walk(node):
         if isinstance(part, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom):
             return False
         if isinstance(part, ast.Call) and called(part) not in _LOOKS:

@@ -14,6 +14,7 @@ from instep.rules.moving import meetings, sites
 from instep.rules.naming import means_same
 from instep.rules.restoring import restored
 from instep.rules.spelling import operand, same
+from instep.trace.trees import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,7 +118,7 @@ def _gated(source: Source, step: ast.stmt) -> tuple[ast.stmt, Gate | None]:
 
 def _restart_at_zero(source: Source, gate: Gate, step: ast.stmt) -> Iterator[Fix]:
     counter = source.code(gate.counter)
-    for node in ast.walk(source.scope(step)):
+    for node in walk(source.scope(step)):
         match node:
             case ast.Assign(targets=[target], value=ast.Constant(value=1) as start):
                 if source.code(target) == counter:
@@ -147,7 +148,7 @@ def _or_last(source: Source, gate: Gate, counted: Count) -> Edits | None:
     if counted.start > 1:
         index = f"{counted.counter} - {counted.start - 1}"
     last = ast.parse(f"{index} == {counted.length}", mode="eval").body
-    if any(same(last, part) for part in ast.walk(gate.test)):
+    if any(same(last, part) for part in walk(gate.test)):
         return None
     asked = source.code(gate.asked)
     if gate.is_passed:
@@ -174,7 +175,7 @@ def _sized(source: Source, gate: Gate, counted: Count) -> tuple[Edits, str | Non
         return (), None
     after = restored(source, counted.loop, gate.number, found)
     size = _size(source, gate, counted)
-    taken = {n.id for n in ast.walk(source.scope(counted.loop)) if isinstance(n, ast.Name)}
+    taken = {n.id for n in walk(source.scope(counted.loop)) if isinstance(n, ast.Name)}
     name = next((name for name in _SIZES if name not in taken), None)
     first = source.child_of(counted.loop, found[0])
     uses = (*found, *after.factors)

@@ -1,9 +1,11 @@
 import ast
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
 from instep.check.execute.scan import Scan
+from instep.check.parsing import parse
 
 
 def scan(source):
@@ -131,3 +133,32 @@ f()
 )
 def test_a_rate_of_dropout_that_is_set_to_nothing(text, off):
     assert Scan(ast.parse(text)).undropped is off
+
+
+def is_python(text):
+    return isinstance(parse(text), ast.Module)
+
+
+LABELLED = sorted((Path(__file__).parents[1] / "labelled").rglob("*.py"))
+NESTED = """
+def outer(key=lambda pair: pair[0], *, other=lambda: (lambda: 1)):
+    @mark(lambda f: f)
+    def inner():
+        return [x for x in map(lambda y: y + 1, range(3))]
+    class Held:
+        def __call__(self): return lambda: lambda z: z
+    return inner
+after = lambda: outer
+"""
+
+
+@pytest.mark.parametrize("text", [NESTED, *filter(is_python, map(Path.read_text, LABELLED[::5]))])
+def test_the_function_around_a_place_is_the_innermost_there_is(text):
+    tree = ast.parse(text)
+    scan = Scan(tree)
+    for node in ast.walk(tree):
+        if hasattr(node, "lineno"):
+            at = node.lineno, node.col_offset
+            around = [span for span in scan.spans if span.start <= at < span.end]
+            name = max(around, key=lambda span: span.start).name if around else "<module>"
+            assert scan.function_at(*at) == name

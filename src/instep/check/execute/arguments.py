@@ -42,7 +42,7 @@ class Call:
     @property
     def inputs(self) -> list[Value]:
         """All arguments, by position and by name."""
-        return [*self.args, *self.kwargs.values()]
+        return [*self.args, *self.kwargs.values()] if self.kwargs else self.args[:]
 
     @property
     def first(self) -> Value:

@@ -10,8 +10,8 @@ from instep.check.execute import conditions
 from instep.check.execute.decisions import Assumption
 from instep.check.execute.machine import BREAK, CONTINUE, RAISE, RETURN
 from instep.check.execute.standins import names_in
-from instep.check.execute.trees import walk
 from instep.trace.pattern import pattern
+from instep.trace.trees import walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from instep.check.execute.trees import walk
 from instep.check.execute.values import Context
+from instep.trace.trees import walk
 
 if TYPE_CHECKING:
     from instep.check.execute.arguments import Call

@@ -39,7 +39,8 @@ def function(m: Machine, node: Definition, scope: Scope) -> int | None:
 def function_of(node: Definition, scope: Scope, owner: Class | None) -> Function:
     """Return the function that a definition makes."""
     made = Function(node, scope, owner=owner)
-    made.wraps_no_grad = not NO_GRAD.isdisjoint(decorators(node))
+    if node.decorator_list:  # most have none
+        made.wraps_no_grad = not NO_GRAD.isdisjoint(decorators(node))
     return made
 
 
@@ -65,7 +66,7 @@ def class_(m: Machine, node: ast.ClassDef, scope: Scope) -> int | None:
     inner.cls = made
     for part in node.body:
         if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
-            if "setter" not in decorators(part):
+            if not part.decorator_list or "setter" not in decorators(part):
                 made.members[part.name] = function_of(part, scope, made)
             _decorate(m, part, scope)
         elif isinstance(part, ast.Assign | ast.AnnAssign | ast.ClassDef):

@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from instep.check.execute.levels import goes_down
-from instep.check.execute.trees import walk
+from instep.trace.trees import walk
 
 if TYPE_CHECKING:
     from instep.check.execute.program import Module

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from instep.check.execute import numbers, tensors
 from instep.check.execute.things import Grad, Net, Optimizer, Param
-from instep.check.execute.trees import walk
 from instep.check.execute.values import Unknown
+from instep.trace.trees import walk
 
 if TYPE_CHECKING:
     from instep.check.execute.arguments import Call

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from instep.check.execute.trees import walk
 from instep.trace.pattern import pattern
+from instep.trace.trees import walk
 
 _COUNT = pattern(r"^(batch_?size|bs?|B|n_samples|num_samples)$")
 

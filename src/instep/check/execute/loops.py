@@ -20,9 +20,9 @@ from instep.check.execute.journal import FEW, Loop, Note
 from instep.check.execute.machine import BREAK, CONTINUE, RAISE, RETURN
 from instep.check.execute.scan import calls_each
 from instep.check.execute.things import Optimizer
-from instep.check.execute.trees import walk
 from instep.check.execute.values import LENGTH, Unknown, written
 from instep.trace.pattern import pattern
+from instep.trace.trees import walk
 
 if TYPE_CHECKING:
     from instep.check.execute.iterables import Source

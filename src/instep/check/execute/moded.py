@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from instep.check.execute.layers import class_named
 from instep.check.execute.levels import goes_down
-from instep.check.execute.trees import walk
 from instep.trace.pattern import pattern
+from instep.trace.trees import walk
 
 if TYPE_CHECKING:
     from instep.check.execute.definitions import Class

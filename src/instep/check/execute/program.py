@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from instep.check.execute.around import Around
 from instep.check.execute.scan import Scan
-from instep.check.execute.trees import walk
 from instep.check.execute.wording import words
 from instep.check.sources import read_units, units_from_bytes
+from instep.trace.trees import walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

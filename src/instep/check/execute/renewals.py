@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 
-from instep.check.execute.trees import walk
+from instep.trace.trees import walk
 
 
 def renewed(loop: ast.AST) -> frozenset[str]:

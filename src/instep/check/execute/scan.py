@@ -5,10 +5,11 @@ each name is used.
 from __future__ import annotations
 
 import ast
+from bisect import bisect_right
 from typing import NamedTuple
 
 from instep.check.execute.lengths import MOST_EVERY
-from instep.check.execute.trees import walk
+from instep.trace.trees import walk
 
 EVENTS = frozenset(
     {
@@ -70,6 +71,9 @@ class Scan:
         self._names: list[str] = []
         self._prefix = ""
         self._visit(tree, None, None)
+        # A default or a decorator is looked at inside of its function, and stands before its body.
+        self.spans.sort(key=lambda span: span.start)
+        self._starts = [span.start for span in self.spans]
         self.imports.sort(key=lambda node: node.col_offset > 0)  # those of the module come first
         self.defined = {code.name for code, _ in self.definitions}
         self._spread()
@@ -130,12 +134,13 @@ class Scan:
         >>> Scan(ast.parse("def f(): g()")).function_at(1, 9)
         'f'
         """
-        found = "<module>"
-        for start, end, name in self.spans:
-            # Functions come in the order they begin in, so that the last one is the innermost.
-            if start <= (line, column) < end:
-                found = name
-        return found
+        at = line, column
+        # The last one that begins before it and ends behind it is the innermost.
+        for index in range(bisect_right(self._starts, at) - 1, -1, -1):
+            span = self.spans[index]
+            if at < span.end:
+                return span.name
+        return "<module>"
 
     def _spread(self) -> None:
         """Find the functions that call one in which events happen: they are one themselves."""

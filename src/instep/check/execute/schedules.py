@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from instep.check.execute import first_values
-from instep.check.execute.trees import walk
+from instep.trace.trees import walk
 
 if TYPE_CHECKING:
     from instep.check.execute.arguments import Call

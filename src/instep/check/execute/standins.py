@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from instep.check.execute.definitions import Instance
 from instep.check.execute.levels import goes_down
 from instep.check.execute.things import Net, Optimizer, Scheduler
-from instep.check.execute.trees import walk
 from instep.check.execute.values import DictValue, ListValue, Unknown, unify
+from instep.trace.trees import walk
 
 if TYPE_CHECKING:
     from instep.check.execute.machine import Machine

@@ -12,8 +12,8 @@ from instep.check.execute.roles import NO_GRAD, last
 from instep.check.execute.tensors import Tensor
 from instep.check.execute.things import Grad, Net
 from instep.check.execute.ticks import Tick
-from instep.check.execute.trees import walk
 from instep.check.execute.values import ARRAY, Context, ListValue, Ref, Unknown, unify
+from instep.trace.trees import walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,6 +9,9 @@ from __future__ import annotations
 import ast
 
 _FIELDS: dict[type[ast.AST], tuple[str, ...]] = {}
+_OWN: dict[type[ast.AST], tuple[str, ...]] = {}
+# Fields that hold no node with a place of its own; Python shares one `ast.Load` among all names.
+_PLAIN = frozenset({"arg", "asname", "attr", "ctx", "id", "kind", "level", "module", "op", "ops"})
 _LEFT_OUT = frozenset({"ctx", "type_comment", "kind"})  # nobody looks for what is in there
 
 
@@ -32,4 +35,28 @@ def walk(node: ast.AST) -> list[ast.AST]:
                 found.append(value)
             elif type(value) is list:
                 found.extend([part for part in value if isinstance(part, ast.AST)])
+    return found
+
+
+def parents(tree: ast.AST) -> dict[ast.AST, ast.AST]:
+    """Return what each node of a tree is a part of.
+
+    >>> tree = ast.parse("x + 1", mode="eval")
+    >>> [type(above).__name__ for above in parents(tree).values()]
+    ['Expression', 'BinOp', 'BinOp']
+    """
+    found: dict[ast.AST, ast.AST] = {}
+    todo: list[ast.AST] = [tree]
+    while todo:
+        node = todo.pop()
+        kind = type(node)
+        fields = _OWN.get(kind)
+        if fields is None:
+            fields = _OWN[kind] = tuple(f for f in node._fields if f not in _PLAIN)
+        for field in fields:
+            value = getattr(node, field, None)
+            for child in value if type(value) is list else (value,):
+                if isinstance(child, ast.AST):
+                    found[child] = node
+                    todo.append(child)
     return found
