@@ -54,17 +54,22 @@ def discover(paths: Sequence[str | Path] = (".",), *, exclude: Sequence[Ignore] 
     is searched for Python, notebooks and text files. "-" stands for standard input.
     """
     found: dict[str, Path] = {}
+    links: set[str] = set()
     for given in paths:
         path = Path(given)
         if str(given) == STDIN:
             found.setdefault(STDIN, path)
         elif path.is_dir():
-            for file in _walk(path, exclude):
-                found.setdefault(_absolute(file), file)
+            for absolute, file, is_link in _walk(path, exclude):
+                found.setdefault(absolute, file)
+                if is_link:
+                    links.add(absolute)
         elif os.path.lexists(path):
             absolute = _absolute(path)
             if not any(ignore.covers(absolute) for ignore in exclude):
                 found.setdefault(absolute, path)
+                if path.is_symlink():
+                    links.add(absolute)
         else:
             raise CheckError(
                 f"there is no {str(given)!r}.",
@@ -72,16 +77,15 @@ def discover(paths: Sequence[str | Path] = (".",), *, exclude: Sequence[Ignore] 
                 fix="check its spelling and the folder that you are in.",
                 more="paths",
             )
-    return _without_links(found)
+    return _without_links(found, links)
 
 
 def _absolute(path: str | Path) -> str:
     return os.path.abspath(path)  # noqa: PTH100  # Path.resolve would follow links
 
 
-def _without_links(found: dict[str, Path]) -> list[Path]:
+def _without_links(found: dict[str, Path], links: set[str]) -> list[Path]:
     """Drop links to files that are found under their own names too."""
-    links = {absolute for absolute, path in found.items() if path.is_symlink()}
     if not links:
         return list(found.values())
     real = {os.path.realpath(absolute) for absolute in found if absolute not in links}
@@ -92,7 +96,8 @@ def _without_links(found: dict[str, Path]) -> list[Path]:
     ]
 
 
-def _walk(root: Path, exclude: Sequence[Ignore]) -> Iterator[Path]:
+def _walk(root: Path, exclude: Sequence[Ignore]) -> Iterator[tuple[str, Path, bool]]:
+    """Give the files of a folder: where each is, as it is shown, and whether it is a link."""
     absolute = _absolute(root)
     pending = [(root, absolute, [*exclude], _above(absolute))]
     while pending:
@@ -118,7 +123,7 @@ def _walk(root: Path, exclude: Sequence[Ignore]) -> Iterator[Path]:
             if is_folder:
                 folders.append((folder / entry.name, full, users, git))
             elif entry.is_file():
-                yield folder / entry.name
+                yield full, folder / entry.name, entry.is_symlink()
         pending.extend(reversed(folders))
 
 
