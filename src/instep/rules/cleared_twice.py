@@ -62,6 +62,8 @@ for x, y in loader:
     optimizer.step()
 """
 
+_CONCERNS = frozenset({Backward, Created, Drawn, EpochEnd, GradEdited, Opaque, Zero})
+
 
 def judge(view: View) -> Iterator[Finding]:
     """Find clears of gradients that nothing has filled since they were cleared."""
@@ -73,7 +75,7 @@ def _findings(view: View) -> Iterator[Finding | None]:
     stepped = {step.optimizer for step in view.trace.of(Step)}
     empty: dict[str, Zero] = {}
     is_running = False  # a clear before the loop beside one inside it is a habit, and harmless
-    for event in view.events:
+    for event in [event for event in view.events if type(event) in _CONCERNS]:
         match event:
             case Backward() if event.optimizers is not None:
                 for optimizer in event.optimizers:

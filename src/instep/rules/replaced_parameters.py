@@ -92,7 +92,7 @@ def _judge(view: View, at: int, rebound: Rebound) -> Finding | None:
         return None
     holders: dict[str, Created] = {}
     for event in view.events[:at]:
-        if isinstance(event, Created) and event.role == "optimizer":
+        if type(event) is Created and event.role == "optimizer":
             holders.pop(event.id, None)
             if any(_held(rebound, model) for model in names(event.facts.get("models")) or ()):
                 holders[event.id] = event
@@ -178,17 +178,16 @@ def _is_inside(view: View, model: str, whole: str | None) -> bool:
     return False
 
 
-def _uses(view: View, event: Event, model: str | None) -> bool:
-    """Say whether an event is the backward of a loss that came from a model."""
-    if not isinstance(event, Backward):
-        return False
+def _uses(view: View, event: Backward, model: str | None) -> bool:
+    """Say whether a backward is that of a loss that came from a model."""
     return any(_is_inside(view, part, model) for part in event.models or ())
 
 
 def _trained(view: View, optimizer: str, rebound: Rebound, after: Sequence[Event]) -> Step | None:
     """Return the first step of an optimizer that follows a backward through the new parameters."""
     whole = rebound.now is not None and not _is_inside(view, rebound.now, rebound.was)
-    if whole and any(_uses(view, event, rebound.was) for event in after):
+    backwards = (event for event in after if isinstance(event, Backward))
+    if whole and any(_uses(view, event, rebound.was) for event in backwards):
         return None  # it is still there under another name: the new one is a copy, or a second one
     used = False
     for event in after:
