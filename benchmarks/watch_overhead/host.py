@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 import torch
@@ -39,8 +39,10 @@ _READ = 512
 """Those whose losses are read. It does not matter how many micro-batches they have, so that they
 have one: of eight, they would take as long as all that is timed."""
 _TIMED = {1: 60, MICRO_BATCHES: 24}
-"""Updates of which the fastest counts. With those that were met and are counted, they are fewer
-than 40 where they are measured."""
+"""Updates that are timed in one turn. With those that were met and are counted, they are fewer than
+40 where they are measured."""
+_TURNS = 6
+"""Watches of which the first updates are timed, each after as many updates without one."""
 _COUNTED = 4
 
 Window = Callable[[Tensor], None]
@@ -95,24 +97,24 @@ def measured(window: Window, size: int) -> tuple[float, float]:
     """Return the microseconds and the calls that a watch adds to an update that is measured."""
     batch = torch.randint(32, (size, 5))
     updates = min(_TIMED[size], _TIMED[MICRO_BATCHES])
-    before, calls = _microseconds(window, batch, updates), _calls(window, batch)
-    with instep.watch(live=False):
-        for _ in range(_MET):
-            window(batch)
-        watched = _microseconds(window, batch, updates)
-        more = _calls(window, batch) - calls
-    after = _microseconds(window, batch, updates)
-    return watched - min(before, after), more
+    plain, watched, more = [], [], 0.0
+    calls = _calls(window, batch)
+    for _ in range(_TURNS):
+        plain += _times(window, batch, updates)
+        with instep.watch(live=False):
+            for _ in range(_MET):
+                window(batch)
+            watched += _times(window, batch, updates)
+            more = _calls(window, batch) - calls
+    return _usual(watched) - _usual(plain), more
 
 
 def later(window: Window) -> dict[int, tuple[float, float]]:
     """Return the same for updates that are not measured, by the size of their window."""
     batches = {size: torch.randint(32, (size, 5)) for size in _TIMED}
-    plain = {
-        size: (_microseconds(window, batch, _TIMED[size]), _calls(window, batch))
-        for size, batch in batches.items()
-    }
-    found = {}
+    plain = {size: _times(window, batch, _TIMED[size]) for size, batch in batches.items()}
+    calls = {size: _calls(window, batch) for size, batch in batches.items()}
+    watched, more = {}, {}
     with instep.watch(live=False) as job:
         for _ in range(_READ + 1):
             window(batches[1])
@@ -120,22 +122,26 @@ def later(window: Window) -> dict[int, tuple[float, float]]:
         for size, batch in batches.items():
             for _ in range(_MET):
                 window(batch)
-            watched = _microseconds(window, batch, _TIMED[size])
-            found[size] = (watched, _calls(window, batch) - plain[size][1])
+            watched[size] = _times(window, batch, _TIMED[size])
+            more[size] = _calls(window, batch) - calls[size]
     for size, batch in batches.items():
-        fastest = min(plain[size][0], _microseconds(window, batch, _TIMED[size]))
-        found[size] = (found[size][0] - fastest, found[size][1])
-    return found
+        plain[size] += _times(window, batch, _TIMED[size])
+    return {size: (_usual(watched[size]) - _usual(plain[size]), more[size]) for size in batches}
 
 
-def _microseconds(window: Window, batch: Tensor, updates: int) -> float:
-    """Return the time of the fastest update: others may work on the machine as well."""
+def _times(window: Window, batch: Tensor, updates: int) -> list[float]:
+    """Return the microseconds of each of some updates."""
     times = []
     for _ in range(updates):
         started = time.thread_time()
         window(batch)
-        times.append(time.thread_time() - started)
-    return min(times) * 1e6
+        times.append((time.thread_time() - started) * 1e6)
+    return times
+
+
+def _usual(times: list[float]) -> float:
+    """Return the lower quartile: others may work on the machine as well."""
+    return quantiles(times, n=4)[0]
 
 
 def _calls(window: Window, batch: Tensor) -> float:

@@ -31,6 +31,7 @@ def test_the_narrow_model_has_the_parts_of_the_large_one(monkeypatch):
 
 def test_calls_of_an_update(monkeypatch):
     monkeypatch.setattr(host, "_TIMED", {1: 2, host.MICRO_BATCHES: 2})
+    monkeypatch.setattr(host, "_TURNS", 1)
     monkeypatch.setattr(host, "_READ", 40)
     monkeypatch.setattr(samples, "_FIRST_LOSSES", 40)
     window = host.plain_loop()
