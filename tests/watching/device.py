@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import instep
 from instep.watching import onlookers, patches, seam
-from instep.watching.seams import backward, modules, optimizers
+from instep.watching.seams import backward, clipping, modules, optimizers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,7 +115,7 @@ def _part_of_torch() -> Iterator[None]:
     """Have the watcher see no mode: the device is none of the user's own, which it steps out of."""
     counts = (onlookers.dispatching, onlookers.overriding)
     with ExitStack() as stack:
-        for module in (onlookers, patches, seam, backward, modules, optimizers):
+        for module in (onlookers, patches, seam, backward, clipping, modules, optimizers):
             for name, value in list(vars(module).items()):
                 if value in counts:
                     stack.enter_context(mock.patch.object(module, name, _no_modes))

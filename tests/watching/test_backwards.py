@@ -92,6 +92,21 @@ for update in range({at} + 20):
     assert facts(job).get("coupled") is True
 
 
+def test_samples_that_are_compared_are_noticed_late_in_windows_of_several():
+    job = run("""
+model = torch.nn.Linear(4, 4, bias=False)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for update in range(60):
+    optimizer.zero_grad()
+    for _ in range(4):
+        one, other = model(torch.randn(4, 4)), model(torch.randn(4, 4))
+        other = other if update >= 50 else other.detach()
+        F.cross_entropy(one @ other.t(), torch.arange(4)).backward()
+    optimizer.step()
+""")
+    assert facts(job).get("coupled") is True
+
+
 def test_the_worst_of_a_window_is_quoted():
     job = run("""
 model = torch.nn.Linear(4, 5)

@@ -1,4 +1,5 @@
 import pytest
+import torch
 
 from instep.watching.ratios import usual_ratio
 from tests.watching.jobs import found, gauges, run
@@ -194,6 +195,21 @@ for update in range(40):
     second.step()
 """)
     assert found(told) == ([("INS506", 10), ("INS506", 11)] if slow == fast else [])
+
+
+def test_halves_beside_doubles_are_measured():
+    told = run("""
+narrow, wide = torch.nn.Linear(4, 4).bfloat16(), torch.nn.Linear(4, 4).double()
+optimizer = torch.optim.SGD([*narrow.parameters(), *wide.parameters()], lr=0.1)
+for update in range(3):
+    optimizer.zero_grad()
+    wide(narrow(torch.ones(2, 4).bfloat16()).double()).square().mean().backward()
+    optimizer.step()
+""")
+    (line,) = [line for name, line in told.series.lines.items() if name.startswith("grad_norm/")]
+    grads = [p.grad.double() for p in told.left["optimizer"].param_groups[0]["params"]]
+    norm = torch.stack([grad.norm() for grad in grads]).norm().item()
+    assert line.last[2] == pytest.approx(norm, rel=1e-2)
 
 
 def test_weights_that_cannot_hold_their_change():

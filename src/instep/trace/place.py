@@ -123,6 +123,34 @@ def place_of(frame: FrameType) -> Place:
     return site.places.get(frame.f_lasti) or site.add(frame)
 
 
+class Nearest:
+    """`here` for who asks all the time: where it was found at once, it is known the next time.
+
+    >>> nearest, frame = Nearest(), sys._getframe()
+    >>> nearest(frame) is nearest(frame)
+    True
+    """
+
+    __slots__ = ("_at", "_code", "_place", "_skip")
+
+    def __init__(self, skip: tuple[str, ...] = ()) -> None:
+        self._skip = skip
+        self._place: Place | None = None
+        self._code: CodeType | None = None
+        self._at = 0
+
+    def __call__(self, frame: FrameType | None) -> Place | None:
+        """Return the place of a frame, or of the nearest of its callers that is not skipped."""
+        if frame is None:
+            return None
+        if frame.f_lasti == self._at and frame.f_code is self._code:
+            return self._place
+        place = here(self._skip, start=frame)
+        if place is place_of(frame):
+            self._place, self._code, self._at = place, frame.f_code, frame.f_lasti
+        return place
+
+
 # Taken from this very code object, so that it is spelled the way its neighbours' are. Two names
 # up: .../instep/trace/place.py lies in .../instep/.
 _PACKAGE = here.__code__.co_filename[: -len("trace/place.py")]

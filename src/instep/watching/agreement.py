@@ -106,6 +106,7 @@ class Ranks:
         self._reduced = 0
         self._is_joined = False
         self._has_fallen = False
+        self._asked, self._is_spread = -1, False  # at which update, and whether there are others
         self._past: dict[str, deque[tuple[int, int]]] = {}  # by optimizer: reduced, made
         self._places: dict[str, Place | None] = {}  # of steps
         self._watched: dict[str, _Largest] = {}
@@ -126,12 +127,18 @@ class Ranks:
         """Count a backward whose gradients were averaged."""
         if self.pending:
             self._reduced += sum(self.pending.pop(model, False) for model in touched.models)
-        elif not self._sees_forwards and _store() is not None:
+        elif not self._sees_forwards and self._has_others():
             # Models are hooked after the first step; until then the wrapper itself is asked.
             shared = self._replicated() if self._shared is None else self._shared
             models = {shared[key] for key in touched.keys if key in shared}
             alive = [model for weak in models if (model := weak()) is not None]
             self._reduced += sum(model.require_backward_grad_sync for model in alive)
+
+    def _has_others(self) -> bool:
+        """Say whether there are other ranks: asked once in an update, because that takes long."""
+        if self._asked != self._series.made:
+            self._asked, self._is_spread = self._series.made, _store() is not None
+        return self._is_spread
 
     def fell(self) -> None:
         """Take note of a backward that has raised."""

@@ -6,15 +6,19 @@ who took part in making it.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from instep.trace import Backward, here
+from instep.trace.place import place_of
 from instep.watching import graph
 
 if TYPE_CHECKING:
+    from types import CodeType, FrameType
+
     from instep.trace import Event, Place
     from instep.watching.entries import Touched
     from instep.watching.recorder import Recorder
@@ -26,13 +30,27 @@ _CLOSELY = 512
 """Backwards that are read closely at the beginning, and after each one that was not alone in its
 window: how many items a loss has, and whether it compares them, matters where several are summed.
 """
-_COMPARED = 64
+_ALL_COMPARED, _EVERY = 64, 17
+"""Of those that are read closely, it is looked for in so many after something new was told whether
+they compare their items, and then in every so many: a number that is prime to that of most windows.
+"""
+_HEADS = 64
 """Backwards of one line whose parameters are compared: heads come one after the other."""
 _OURS = 2
 """Frames of the watcher between a backward and what is told of it."""
+_TENSORS = torch.Tensor.backward.__code__
 
-_Before = tuple[graph.Reading, str | None]
-_UNREAD: _Before = (graph.Reading(None), None)
+_Before = tuple[graph.Reading, str | None, Any]
+"""What a loss is, which scaler has scaled it, and its number of items."""
+_UNREAD: _Before = (graph.Reading(None), None, None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Way:
+    """A line and the parameters that its backward goes into. The same one is one object."""
+
+    keys: tuple[int, ...]
+    place: Place | None
 
 
 @dataclass(slots=True)
@@ -40,23 +58,24 @@ class _Told:
     """The latest backward of a line."""
 
     place: Place | None
+    code: CodeType | None
+    """Of the line, and where it is in that: known without looking for the place."""
+    at: int
     touched: Touched
-    read: _Before
+    reading: graph.Reading
+    scaler: str | None
     loss: str
     ragged: bool
     event: Event
     names: tuple[str, ...]
     """Of the optimizers whose gradients it added to; "": some are of none."""
-    once: dict[tuple[tuple[int, ...], Place | None], int]
-    """What is counted of it: to copy this takes less time than to look its keys up."""
+    way: Way
 
-    def is_again(self, touched: Touched, reading: graph.Reading, scaler: str | None) -> bool:
-        """Say whether another one at the same line is the same but for its number of items."""
-        was, scaled_by = self.read
+    def is_like(self, reading: graph.Reading) -> bool:
+        """Say whether a loss is the same, as far as it was looked at."""
+        was = self.reading
         return (
-            self.touched is touched
-            and scaled_by == scaler
-            and was.parts == reading.parts
+            was.parts == reading.parts
             and was.reduction == reading.reduction
             and was.kind == reading.kind
             and was.masked == reading.masked
@@ -71,28 +90,34 @@ class Backwards:
         self._recorder = recorder
         self._grown = recorder.book.grown
         self._closely = _CLOSELY
+        self._again = 0  # backwards since the latest that was told anew
         self._compared = 0
         self.added = False
         """One has, since the latest step or clear."""
         self._latest: dict[int, _Told] = {}  # by the id of the line's place
+        self._told: _Told | None = None  # the latest of all
+        self._ways: dict[tuple[tuple[int, ...], Place | None], Way] = {}
 
     def forget(self) -> None:
         """Ask everybody anew: somebody has died, and another one has his name."""
         self._latest.clear()
+        self._told = None
 
     def window_closed(self) -> None:
         """Take note of a step or a clear."""
         self.added = False
         self._recorder.losses.window_closed()
 
-    def before(self, root: Any) -> _Before | None:
+    def before(self, root: torch.Tensor | None) -> _Before | None:
         """Read a loss before its graph is freed."""
         recorder = self._recorder
-        recorder.noticed(goes_back=True)
+        changes = recorder.witnesses.changes(goes_back=True)
+        if changes or self._grown:
+            recorder.tell_changes(changes)
         if recorder.uncleared.follows:
             recorder.uncleared.before_backward()
-        node = root.grad_fn if isinstance(root, torch.Tensor) else None
-        if node is None:
+        node = None if root is None else root.grad_fn
+        if root is None or node is None:
             return None
         scaler, loss = None, root
         if recorder.scaled:
@@ -102,75 +127,118 @@ class Backwards:
         if self.added:
             self._closely = _CLOSELY
         self._closely = left = self._closely - 1
-        reading = graph.read_from(node, scaled=scaler is not None, closely=left >= 0)
+        self._again = again = self._again + 1
+        depth = graph.GLANCE
+        if left >= 0:
+            compares = again <= _ALL_COMPARED or again % _EVERY == 0
+            depth = graph.COMPARE if compares else graph.COUNT
+        reading, items = graph.look(node, scaler is not None, depth)
         if recorder.sampler.looks:
-            recorder.sampler.before_backward(root, loss, reading.factor)
-        return reading, scaler
+            recorder.sampler.before_backward(root, loss, reading)
+        return reading, scaler, items
 
     def after(self, root: Any, before: _Before | None) -> None:
         """Tell of gradients that were added."""
         growing = self._grown
         if not growing:
             return
+        recorder = self._recorder
         grown = tuple(growing)
         growing.clear()
-        recorder = self._recorder
-        touched = recorder.book.touched(tuple(map(id, grown)), grown)
+        keys, touched = tuple(map(id, grown)), recorder.book.latest
+        if keys != touched.keys:
+            touched = recorder.book.latest = recorder.book.touched(keys, grown)
         if not touched.optimizers and not touched.foreign:
             return  # all of it is of optimizers that are not watched
         self.added = True
         recorder.witnesses.added(touched)
-        place = here(recorder.skip, _OURS)
+        # `inspect` would read source files.
+        frame: FrameType | None = sys._getframe(_OURS)  # noqa: SLF001
+        if frame is not None and frame.f_code is _TENSORS:
+            frame = frame.f_back
+        told = self._told
+        if (
+            told is None
+            or frame is None
+            or frame.f_lasti != told.at
+            or frame.f_code is not told.code
+        ):
+            place = here(recorder.skip, start=frame)
+            told = self._latest.get(id(place))
+        else:  # the same line as the time before
+            place = told.place
         if recorder.uncleared.follows:
             recorder.uncleared.after_backward(touched, place)
-        before = before or _UNREAD
-        told = self._latest.get(id(place))
-        if told is not None and told.place is place and self._is_again(told, touched, before):
+        reading, scaler, items = before = before or _UNREAD
+        if (
+            told is not None
+            and told.place is place
+            and told.touched is touched
+            and told.scaler == scaler
+            and (told.reading is reading or told.is_like(reading))
+            and (items is None or not self._has_others(told, items))
+        ):
             recorder.tell(told.event)
         else:
-            told = self._tell(root, place, touched, *before)
-        sinces, fresh = recorder.since, recorder.fresh
-        for name in told.names:
-            since = sinces.get(name)
-            if since is None:
-                sinces[name] = told.once.copy()
-            else:
-                key = (touched.keys if len(since) < _MOST_SINCE else (), place)
-                since[key] = since.get(key, 0) + 1
-            fresh[name] += 1
+            told = self._tell(root, place, touched, before)
+            if frame is not None and place_of(frame) is place:
+                told.code, told.at = frame.f_code, frame.f_lasti
+        self._told = told
+        self._count(told)
         sampler = recorder.sampler
         if sampler.looks or sampler.quiet is not touched or sampler.ranks.pending:
             sampler.after_backward(touched, place)
 
-    def _is_again(self, told: _Told, touched: Touched, before: _Before) -> bool:
-        """Say whether a backward is the same as the latest one of its line."""
-        reading, scaler = before
-        items = reading.items
-        if items is None and told.read == before:
-            return told.touched is touched
-        if not told.is_again(touched, reading, scaler):
-            return False
+    def _has_others(self, told: _Told, items: Any) -> bool:
+        """Say whether a loss is a mean of more or fewer items, and nobody knows it yet."""
         losses = self._recorder.losses
         if told.ragged:  # its worst is looked for in one window, and then it is believed
             if losses.is_spreading(told.loss):
                 losses.differs(told.loss, items, told.place)
-            return True
-        return not losses.differs(told.loss, items, told.place)
+            return False
+        return losses.differs(told.loss, items, told.place)
+
+    def _count(self, told: _Told) -> None:
+        """Count a backward until its gradients are cleared, and until they are used."""
+        sinces, fresh, way = self._recorder.since, self._recorder.fresh, told.way
+        for name in told.names:
+            fresh[name] += 1
+            if name not in sinces:
+                sinces[name] = {way: 1}
+                continue
+            since = sinces[name]
+            if way not in since:
+                other = way if len(since) < _MOST_SINCE else self._way((), told.place)
+                since[other] = since.get(other, 0) + 1
+            else:
+                since[way] += 1
+
+    def _way(self, keys: tuple[int, ...], place: Place | None) -> Way:
+        way = self._ways.get((keys, place))
+        if way is None:
+            if len(self._ways) >= 2 * _MOST_SINCE:
+                # What stands for all that are too many is one object, as long as there is room.
+                rest = {key: each for key, each in self._ways.items() if not each.keys}
+                self._ways = rest if len(rest) < _MOST_SINCE else {}
+            way = self._ways[keys, place] = Way(keys, place)
+        return way
 
     def _tell(
         self,
         root: Any,
         place: Place | None,
         touched: Touched,
-        reading: graph.Reading,
-        scaler: str | None,
+        before: _Before,
     ) -> _Told:
         """Tell of a backward that is not the same as the latest of its line."""
         recorder = self._recorder
+        self._again = 0
+        known, scaler, items = before
+        reading = known._replace(items=items)
         recorder.introduce(touched)
         losses = recorder.losses
         loss = losses.introduce(root, reading, place)
-        if self._compared < _COMPARED and self._is_another_head(touched, place):
+        if self._compared < _HEADS and self._is_another_head(touched, place):
             recorder.fact(loss, "loss", place, heads=True)
         certain = losses.certain(reading, loss)
         factor, parts = losses.factor(certain, place)
@@ -194,10 +262,8 @@ class Backwards:
         if len(self._latest) >= _MOST_LINES:
             self._latest.clear()
         # Without its items: they may be a tensor, and nobody asks for them again.
-        known = reading._replace(items=None)
-        ragged = losses.is_ragged(loss)
-        once = {(touched.keys, place): 1}
-        told = _Told(place, touched, (known, scaler), loss, ragged, event, names, once)
+        ragged, way = losses.is_ragged(loss), self._way(touched.keys, place)
+        told = _Told(place, None, 0, touched, known, scaler, loss, ragged, event, names, way)
         self._latest[id(place)] = told
         return told
 
@@ -207,10 +273,10 @@ class Backwards:
         Micro-batches all go the same way; each of several heads has parameters of its own.
         """
         ways = [
-            {*keys}
+            {*way.keys}
             for name in touched.optimizers
-            for keys, where in self._recorder.since.get(name, ())
-            if where is place and keys is not touched.keys
+            for way in self._recorder.since.get(name, ())
+            if way.place is place and way.keys is not touched.keys
         ]
         self._compared += bool(ways)
         own = {*touched.keys}

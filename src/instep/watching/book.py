@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.parameter import is_lazy
 
-from instep.watching.entries import Covered, Held, Maker, Touched
+from instep.watching.entries import NOTHING, Covered, Held, Maker, Touched
 from instep.watching.scope import Scope
 from instep.watching.spelling import spelled
 from instep.watching.wrappers import core_model, core_optimizer, plain
@@ -58,6 +58,7 @@ class Book:
         """Called with an id whose owner has died before it is given to something else."""
         self._cores: dict[int, tuple[Any, Any]] = {}
         self._touched: dict[tuple[int, ...], Touched] = {}
+        self.latest = NOTHING  # what the latest backward went into: nearly always the same again
         self._covered: dict[tuple[int, ...], Covered] = {}
         self.changes = 0
         """How often what was looked up was dropped."""
@@ -361,6 +362,7 @@ class Book:
     def _changed(self) -> None:
         """Drop what was looked up: there is something new."""
         self.changes += 1
+        self.latest = NOTHING
         self._touched.clear()
         self._covered.clear()
 

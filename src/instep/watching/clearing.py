@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from instep.trace import Zero, here
+from instep.trace.place import Nearest
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -44,6 +46,7 @@ class Clearing:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._latest: dict[int, _Told] = {}  # by the id of the line's place
+        self._at = Nearest(recorder.skip)
 
     def forget(self) -> None:
         """Ask everybody anew: somebody has died, and another one has his name."""
@@ -53,7 +56,7 @@ class Clearing:
         """Tell of gradients that an optimizer cleared."""
         recorder = self._recorder
         book = recorder.book
-        place = here(recorder.skip, _BY_OPTIMIZER)
+        place = self._at(sys._getframe(_BY_OPTIMIZER))  # noqa: SLF001
         told = self._latest.get(id(place))
         if (
             told is not None

@@ -70,6 +70,9 @@ class Touched:
     """Hooks of the user's own change the gradients on their way."""
 
 
+NOTHING = Touched((), (), (), (), (), is_hooked=False)
+
+
 class Covered(NamedTuple):
     """Optimizers that hold any of some parameters."""
 

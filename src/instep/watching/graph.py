@@ -16,27 +16,37 @@ from instep.trace.saved import saved
 if TYPE_CHECKING:
     from torch import Tensor
 
-_Term: TypeAlias = "tuple[Any, tuple[float, ...]]"
+    _Said: TypeAlias = "tuple[Reading, Any]"
+    """What is the same every time, and the items."""
+    _Term: TypeAlias = "tuple[Any, tuple[float, ...]]"
 
+GLANCE, COUNT, COMPARE = range(3)
+"""How closely a loss is read."""
 _DEEPEST = 32
 _SAME = frozenset(
     {"ToCopyBackward0", "NegBackward0", "ViewBackward0", "SqueezeBackward0", "SqueezeBackward1",
      "ReshapeAliasBackward0", "CloneBackward0", "AliasBackward0", "UnsqueezeBackward0",
      "SelectBackward0", "UnsafeViewBackward0", "RsubBackward1"}
 )  # fmt: skip
-"""Operations that neither multiply nor reduce."""
+"""Operations that neither multiply nor reduce. An operation is known by the name of its type, which
+is what autograd calls it where it is torch's own, and takes no call."""
 _SUMS = frozenset({"AddBackward0", "SubBackward0"})
-_FACTORS = frozenset({"MulBackward0", "DivBackward0"})
-_ABOVE = _SAME | _SUMS | _FACTORS
-"""Operations below which the one that reduces is still to come."""
+_DIVISION = "DivBackward0"
+_FACTORS = frozenset({"MulBackward0", _DIVISION})
 _MOST_TERMS = 8
+_LEAF = "AccumulateGrad"
 _PRODUCTS = frozenset({"MmBackward0"})
 _TURNS = frozenset({"TBackward0", "TransposeBackward0", "PermuteBackward0", "NumpyTBackward0"})
-_BEFORE = frozenset({"LogSoftmaxBackward0", "DivBackward0", "MulBackward0"})
+_BEFORE = frozenset({"LogSoftmaxBackward0", "DivBackward0", "MulBackward0"}) | _SAME
 """What stands between logits and their loss, and the temperature."""
+_AROUND = _TURNS | _SAME
 _MEAN, _SUM = 1, 2  # torch's numbers for the reductions of its losses
-_ALONE: dict[str, dict[int, Reading]] = {}
-"""By name and reduction: losses of torch's own without a factor, as they are at a glance."""
+_SAYS = {_MEAN: "mean", _SUM: "sum"}
+_ALONE: dict[type, dict[int, Reading]] = {}
+"""By operation and reduction: losses of torch's own without a factor, as they are at a glance."""
+_MOST_READ = 1024
+_READ: dict[tuple[Any, ...], Reading] = {}
+"""Readings without items: the same one is one object."""
 
 
 class Reading(NamedTuple):
@@ -77,115 +87,154 @@ def read(loss: Tensor, *, scaled: bool = False) -> Reading:
 
 
 def read_from(node: Any, *, scaled: bool = False, closely: bool = True) -> Reading:
-    """Read a loss from the operation that made it.
+    """Read a loss from the operation that made it, as closely as may be or at a glance."""
+    reading, items = look(node, scaled, COMPARE if closely else GLANCE)
+    return reading._replace(items=items)
 
-    `closely` asks for the items as well, and whether they are compared. Every tensor and operation
-    that is looked at costs a Python object, which is much where a step takes 0.2 ms.
+
+def look(node: Any, scaled: bool, depth: int) -> _Said:  # noqa: FBT001  # at every backward
+    """Read a loss: what is the same every time, as one object, and its items beside it.
+
+    depth: COUNT asks for the items as well, and COMPARE whether they are compared. Every tensor and
+        operation that is looked at costs a Python object, which is much where a step takes 0.2 ms.
     """
-    name = None if node is None else node.name()
-    if name is not None and name not in _ABOVE:  # most losses are one function
-        alone = None if closely else _ALONE.get(name)
-        known = None if alone is None else alone.get(node._saved_reduction)  # noqa: SLF001
-        return known or _alone(node, name, closely=closely)
-    terms: list[Reading] = []
-    waiting: list[_Term] = [(node, ())]
+    if depth == GLANCE and type(node) in _ALONE:  # most losses are one function
+        known = _ALONE[type(node)].get(node._saved_reduction)  # noqa: SLF001
+        if known is not None:
+            return known, None
+    waiting: list[_Term] = []
+    first = _term(node, (), waiting, scaled, depth)
+    if not waiting:
+        return first
+    terms = [first]
     while waiting and len(terms) < _MOST_TERMS:
-        first = scaled and not terms
-        terms.append(_term(*waiting.pop(), waiting, scaled=first, closely=closely))
-    return terms[0] if len(terms) == 1 else max(terms, key=_weight)
+        below, parts = waiting.pop()
+        terms.append(_term(below, parts, waiting, False, depth))  # noqa: FBT003
+    return max(terms, key=_weight)
 
 
-def _alone(node: Any, name: str, *, closely: bool) -> Reading:
-    """Read a loss that is one function; at a glance, the same one is read once."""
-    reading = _bottom(node, name, [], None, closely=closely)
-    reduction = None if closely else _known(node, "_saved_reduction")
-    if reduction in {_MEAN, _SUM} and name[-1].isdigit():  # nobody else's has such a name
-        _ALONE.setdefault(name, {})[reduction] = reading
-    return reading
-
-
-def _weight(term: Reading) -> tuple[int, float]:
+def _weight(term: _Said) -> tuple[int, float]:
     """Order the terms of a sum: the largest one that is surely a mean speaks for all."""
-    known = {"mean": 2, "sum": 1}.get(term.reduction or "", 0)
-    return known, abs(term.factor or 0.0)
+    reading, _ = term
+    known = {"mean": 2, "sum": 1}.get(reading.reduction or "", 0)
+    return known, abs(reading.factor or 0.0)
 
 
 def _term(
-    node: Any, before: tuple[float, ...], waiting: list[_Term], *, scaled: bool, closely: bool
-) -> Reading:
-    """Read one term, from multipliers `before` it; the second one of a sum is left to wait."""
-    parts = list(before)
-    divisor: Any = None  # what the innermost multiplier divides by
+    node: Any,
+    parts: tuple[float, ...],
+    waiting: list[_Term],
+    scaled: bool,  # noqa: FBT001
+    depth: int,
+) -> _Said:
+    """Read one term, from multipliers `parts` before it; the second one of a sum has to wait."""
+    divides = False  # the innermost multiplier does
     for _ in range(_DEEPEST):
         if node is None:
             break
-        name = node.name()
+        name = type(node).__name__
         if name in _FACTORS:
             if scaled:
                 scaled = False
             else:
-                other = saved(node, "other")
-                number = _number(other)
-                if number is None or not number:
-                    return Reading(None, kind=name)
-                divisor = other if name[0] == "D" else None
-                parts.append(1 / number if name[0] == "D" else number)
+                number = _multiplier(node)
+                if not number:
+                    return _same(None, None, name), None
+                divides = name == _DIVISION
+                parts = (*parts, 1 / number if divides else number)
         elif name in _SUMS:
             second = node.next_functions[1][0]
             if second is not None:
-                waiting.append((second, tuple(parts)))
+                waiting.append((second, parts))
         elif name not in _SAME:
-            return _bottom(node, name, parts, divisor, closely=closely)
-        node = node.next_functions[0][0] if node.next_functions else None
-    return Reading(tuple(parts))
+            return _bottom(node, name, parts, divides, depth)
+        below = node.next_functions
+        node = below[0][0] if below else None
+    return _same(parts), None
 
 
-def _bottom(node: Any, name: str, parts: list[float], divisor: Any, *, closely: bool) -> Reading:
+def _bottom(
+    node: Any,
+    name: str,
+    parts: tuple[float, ...],
+    divides: bool,  # noqa: FBT001
+    depth: int,
+) -> _Said:
     """Read the operation that reduces."""
-    if name.startswith("MeanBackward"):
-        return Reading(tuple(parts), "mean", _known(node, "_saved_self_sym_numel"), name)
-    if name.startswith("SumBackward"):
-        if divisor is None:
-            return Reading(tuple(parts), "sum", None, name)
-        return _divided(node, name, parts, round(1 / parts[-1], 6))
-    reduction = _known(node, "_saved_reduction")
-    if reduction in {_MEAN, _SUM}:
-        said = "mean" if reduction == _MEAN else "sum"
-        items = _items(node) if closely else None
-        return Reading(tuple(parts), said, items, name, coupled=closely and _is_coupled(node))
+    if name[:12] == "MeanBackward":
+        return _same(parts, "mean", name), _known(node, "_saved_self_sym_numel")
+    if name[:11] == "SumBackward":
+        if divides:
+            return _divided(node, name, parts, round(1 / parts[-1], 6))
+        return _same(parts, "sum", name), None
+    try:
+        reduction = node._saved_reduction  # noqa: SLF001
+    except (AttributeError, RuntimeError):  # it has none, or none any more
+        reduction = None
+    if reduction in _SAYS:
+        coupled = depth == COMPARE and _is_coupled(node)
+        reading = _same(parts, _SAYS[reduction], name, coupled=coupled)
+        if depth == GLANCE and not parts and name[-1].isdigit():  # nobody else's has such a name
+            _ALONE.setdefault(type(node), {})[reduction] = reading
+        return reading, _items(node) if depth else None
     if not name[-1].isdigit():  # somebody's own function, or a compiled one: it may divide inside
-        return Reading(None, kind=name)
-    return Reading(tuple(parts), kind=name)
+        return _same(None, None, node.name()), None
+    return _same(parts, None, name), None
+
+
+def _same(
+    parts: tuple[float, ...] | None,
+    reduction: str | None = None,
+    kind: str | None = None,
+    *,
+    masked: bool = False,
+    coupled: bool = False,
+) -> Reading:
+    """Return the reading of this, which is made the first time."""
+    key = (parts, reduction, kind, masked, coupled)
+    if key in _READ:
+        return _READ[key]
+    if len(_READ) >= _MOST_READ:  # a factor that is another one all the time
+        _READ.clear()
+    reading = Reading(parts, reduction, kind=kind, masked=masked, coupled=coupled)
+    _READ[key] = reading
+    return reading
 
 
 def _items(node: Any) -> Any:
     """Return what a loss of torch's own is a mean of: a count of it, or all there is."""
-    if hasattr(node, "_raw_saved_total_weight"):
-        return saved(node, "total_weight")
-    whole = saved(node, "self")
-    return None if whole is None else whole.numel()
+    try:  # as `saved` does it
+        raw = node._raw_saved_total_weight  # noqa: SLF001
+        items = raw.data if raw.unpack_hook is None else None
+    except AttributeError:
+        whole = saved(node, "self")
+        items = None if whole is None else whole.numel()
+    except RuntimeError:
+        items = None
+    return items
 
 
-def _divided(node: Any, name: str, parts: list[float], count: float) -> Reading:
+def _divided(node: Any, name: str, parts: tuple[float, ...], count: float) -> _Said:
     """Read a sum over a count: a mean written out, or a share of something larger."""
     sizes = tuple(_known(node, "_saved_self_sym_sizes") or ())
     if count in accumulate(sizes, mul):
-        return Reading(tuple(parts[:-1]), "mean", count, name)
+        return _same(parts[:-1], "mean", name), count
     if count > prod(sizes):
-        return Reading(tuple(parts), "sum", None, name)
-    return Reading(tuple(parts[:-1]), "mean", count, name, masked=True)
+        return _same(parts, "sum", name), None
+    return _same(parts[:-1], "mean", name, masked=True), count
 
 
 def _is_coupled(node: Any) -> bool:
     """Say whether the logits of a loss are products of two outputs, neither of them a weight."""
     for _ in range(_DEEPEST):
-        node = node.next_functions[0][0] if node.next_functions else None
+        below = node.next_functions
+        node = below[0][0] if below else None
         if node is None:
             return False
-        name = node.name()
+        name = type(node).__name__
         if name in _PRODUCTS:
             return all(_is_output(part) for part, _ in node.next_functions)
-        if name not in _SAME and name not in _BEFORE:
+        if name not in _BEFORE:
             return False
     return False
 
@@ -193,11 +242,13 @@ def _is_coupled(node: Any) -> bool:
 def _is_output(node: Any) -> bool:
     """Say whether something was computed, and is no parameter as it stands or turned around."""
     for _ in range(_DEEPEST):
-        if node is None or node.name() == "torch::autograd::AccumulateGrad":
+        name = type(node).__name__
+        if node is None or name == _LEAF:
             return False
-        if node.name() not in _TURNS and node.name() not in _SAME:
+        if name not in _AROUND:
             return True
-        node = node.next_functions[0][0] if node.next_functions else None
+        below = node.next_functions
+        node = below[0][0] if below else None
     return False
 
 
@@ -209,13 +260,14 @@ def _known(node: Any, name: str) -> Any:
         return None
 
 
-def _number(value: Any) -> float | None:
-    """Return a multiplier as a number, if that needs no device."""
-    if value is None:
+def _multiplier(node: Any) -> float | None:
+    """Return what an operation multiplies or divides by, if it is a number and needs no device."""
+    try:  # as `saved` does it
+        raw = node._raw_saved_other  # noqa: SLF001
+        value = raw.data if raw.unpack_hook is None else None
+    except (AttributeError, RuntimeError):
         return None
-    if isinstance(value, int | float):
-        return float(value)
     # As `at_hand` says it: this is asked for at every backward.
-    if value.numel() != 1 or value.device.type != "cpu" or value.requires_grad:
+    if value is None or not value.is_cpu or value.requires_grad:
         return None
-    return float(value)
+    return None if value.ndim and value.numel() != 1 else float(value)

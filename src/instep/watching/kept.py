@@ -54,11 +54,12 @@ class KeptGraphs:
 
     def before_backward(self, root: Tensor, updates: int) -> None:
         """Mark the graph of a loss."""
-        node = _deep(root.grad_fn)
-        if len(self._tokens) >= _MOST or updates > self._marked + 1:
+        is_full = len(self._tokens) >= _MOST
+        if is_full or updates > self._marked + 1:
             self._is_whole = False
         self._marked = updates
-        if node is not None and len(self._tokens) < _MOST:
+        node = None if is_full else _deep(root.grad_fn)
+        if node is not None:
             token = _Token()
             node.metadata["instep"] = token
             self._tokens.append((updates, weakref.ref(token), None))
@@ -123,7 +124,8 @@ class KeptGraphs:
 def _deep(node: Any) -> Any:
     """Return an operation some way below another one, but none that lives with a parameter."""
     for _ in range(_DEEP):
-        below = node.next_functions[0][0] if node is not None and node.next_functions else None
+        following = () if node is None else node.next_functions
+        below = following[0][0] if following else None
         if below is None or not below.next_functions:
             break
         node = below

@@ -49,7 +49,8 @@ def at_hand(value: Any) -> float | None:
     (2.0, 0.5, None)
     """
     if isinstance(value, torch.Tensor):
-        return float(value) if value.device.type == "cpu" and value.numel() == 1 else None
+        is_here = value.is_cpu and (not value.ndim or value.numel() == 1)
+        return float(value) if is_here else None
     return None if value is None else float(value)
 
 

@@ -227,9 +227,9 @@ _Added = dict[tuple[int, str], Counter["Place | None"]]
 def _added(job: Job | None) -> _Added:
     found: _Added = defaultdict(Counter)
     for owner, backwards in () if job is None else list(job.recorder.since.items()):
-        for (keys, place), count in list(backwards.items()):
-            for key in keys:
-                found[key, owner][place] += count
+        for way, count in list(backwards.items()):
+            for key in way.keys:
+                found[key, owner][way.place] += count
     return found
 
 

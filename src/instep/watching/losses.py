@@ -87,12 +87,21 @@ class Losses:
         """Say whether a loss is a mean of more or fewer items than before in its window."""
         if items is None:
             return False
-        first = self._items.setdefault(id_, items)
-        # To read a number out of a tensor takes long: it is done for windows of several only.
-        if first is items:
+        firsts = self._items
+        if id_ not in firsts:
+            firsts[id_] = items
             return False
-        one, other = at_hand(first), at_hand(items)
-        if one is None or other is None or one == other:
+        # To read a number out of a tensor takes long: it is done for windows of several only.
+        one = firsts[id_]
+        if one is items:
+            return False
+        if type(one) is not float:
+            one = at_hand(one)
+            if one is None:  # it is on a device
+                return False
+            firsts[id_] = one
+        other = at_hand(items)
+        if other is None or one == other:
             return False
         if min(one, other) > 0:
             few, many = self._spread.get(id_, (one, one))

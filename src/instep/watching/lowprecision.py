@@ -40,7 +40,8 @@ class LowPrecision:
         self._book = book
         self._gauges = gauges
         self._looked: Touched | None = None  # what one was chosen from
-        self._held: Held | None = None
+        self.held: Held | None = None
+        """The parameter that is measured at times, if there is any."""
         self._owner: Any = None  # its optimizer, as a weak reference
         self._measures = False  # the window that is open
         self._handle: Any = None
@@ -51,19 +52,14 @@ class LowPrecision:
         self._waiting: deque[Later] = deque()
         self._errors: deque[float] = deque(maxlen=_WINDOWS)
 
-    @property
-    def follows(self) -> bool:
-        """Whether there is a parameter that is measured at times."""
-        return self._held is not None
-
     def before_backward(self, *, is_due: bool) -> None:
         """Begin to measure a window, or see whether the sum is still autograd's alone."""
-        if self._held is None or not (self._measures or is_due):
+        if self.held is None or not (self._measures or is_due):
             return
-        parameter = self._held.parameter
+        parameter = self.held.parameter
         if parameter is None:
             self._end()
-            self._held, self._looked = None, None
+            self.held, self._looked = None, None
             return
         grad = parameter.grad
         if self._measures and self._handle is not None and self._came:
@@ -82,12 +78,12 @@ class LowPrecision:
 
     def after_backward(self, touched: Touched) -> None:
         """Compare the two sums; in the beginning, choose whose."""
-        if self._held is None and self._looked is not touched:
+        if self.held is None and self._looked is not touched:
             self._looked = touched
             self._choose(touched)
-        if not self._measures or self._held is None:
+        if not self._measures or self.held is None:
             return
-        parameter = self._held.parameter
+        parameter = self.held.parameter
         grad = None if parameter is None else parameter.grad
         # Without a hook it was not listened to, as one that begins with a gradient of the user's.
         if self._handle is None or grad is None or grad.layout is not torch.strided:
@@ -123,13 +119,13 @@ class LowPrecision:
             if math.isfinite(error):
                 self._errors.append(error)
                 arrived = True
-        if arrived and self._held is not None:
+        if arrived and self.held is not None:
             self._gauges.show(
                 "accumulation-error",
                 name,
                 median(self._errors),
                 unit="relative",
-                subject=self._held.label,
+                subject=self.held.label,
                 place=place,
             )
 
@@ -166,9 +162,9 @@ class LowPrecision:
             return  # ranks add theirs to the sum
         held = (self._book.parameters.get(key) for key in touched.keys)
         fitting = [one for one in held if one is not None and self._fits(one)]
-        self._held = max(fitting, key=_size, default=None)
-        if self._held is not None:
-            self._owner = next(iter(self._book.owners(self._held)))
+        self.held = max(fitting, key=_size, default=None)
+        if self.held is not None:
+            self._owner = next(iter(self._book.owners(self.held)))
             self._errors.clear()
 
     def _fits(self, held: Held) -> bool:

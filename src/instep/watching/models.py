@@ -11,10 +11,13 @@ import torch
 from torch.nn import Module
 
 from instep.trace import Drawn, Forward, Mode, Rebound, here
+from instep.trace.place import place_of
 from instep.watching.facts import of_model
 from instep.watching.pieces import Pieces
 
 if TYPE_CHECKING:
+    from types import CodeType, FrameType
+
     from instep.trace import Event, Fact, Place
     from instep.watching.recorder import Recorder
 
@@ -24,6 +27,7 @@ _IN_A_CALL = 2
 _CALLED = _IN_A_CALL + 2
 _CALL = Module._wrapped_call_impl.__code__  # noqa: SLF001  # what a model's `__call__` is
 _MOST_LINES = 1024
+_SYNC = "require_backward_grad_sync"
 
 
 @dataclass(slots=True)
@@ -32,6 +36,9 @@ class _Told:
 
     id_: str
     place: Place | None
+    code: CodeType | None
+    """Of the line, and where it is in that: known without looking for the place."""
+    at: int
     whose: weakref.ref[Any]
     training: bool
     sync: Any
@@ -46,6 +53,7 @@ class Models:
         self._recorder = recorder
         self._pieces = Pieces()
         self._latest: dict[int, _Told] = {}  # by the id of the line's place
+        self._told: _Told | None = None  # the latest of all
 
     def forward(self, model: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Tell of a call of a model, where gradients are on."""
@@ -54,9 +62,19 @@ class Models:
         # Three frames of torch's own lie in between, always the same: none of them is asked for.
         frame = sys._getframe(_CALLED)  # noqa: SLF001  # `inspect` would read source files
         start = frame.f_back if frame.f_code is _CALL else None
-        place = here(self._recorder.skip, _IN_A_CALL, start=start)
-        told = self._latest.get(id(place))
-        sync = vars(model).get("require_backward_grad_sync")  # a module without it looks long
+        told = self._told
+        if (
+            told is None
+            or start is None
+            or start.f_lasti != told.at
+            or start.f_code is not told.code
+        ):
+            place = here(self._recorder.skip, _IN_A_CALL, start=start)
+            told = self._latest.get(id(place))
+        else:  # the same line as the time before
+            place = told.place
+        own = model.__dict__  # a module without what is looked up looks long
+        sync = own[_SYNC] if _SYNC in own else None  # noqa: SIM401  # without a call
         if (
             told is None
             or told.place is not place
@@ -64,16 +82,19 @@ class Models:
             or told.training is not model.training
             or told.sync is not sync
         ):
-            told = self._meet(model, place, sync)
+            told = self._meet(model, place, start, sync)
             if told is None:
                 return
+        self._told = told
         if sync is not None:
             self._recorder.sampler.ranks.forward(told.id_, model, sync=sync)
         if self._pieces.has_batch and len(args) == 1 and not kwargs and not told.stateful:
             self._cut(args[0], place)
         self._recorder.tell(told.event)
 
-    def _meet(self, model: Module, place: Place | None, sync: Any) -> _Told | None:
+    def _meet(
+        self, model: Module, place: Place | None, start: FrameType | None, sync: Any
+    ) -> _Told | None:
         """Make what is told of a call that is not the same as the latest of its line."""
         recorder = self._recorder
         id_ = recorder.book.model_of(model)
@@ -89,7 +110,10 @@ class Models:
         stateful = bool(recorder.facts[id_].get("stateful"))
         if len(self._latest) >= _MOST_LINES:
             self._latest.clear()
-        told = _Told(id_, place, weakref.ref(model), training, sync, event, stateful)
+        code, at = None, 0
+        if start is not None and place_of(start) is place:
+            code, at = start.f_code, start.f_lasti
+        told = _Told(id_, place, code, at, weakref.ref(model), training, sync, event, stateful)
         self._latest[id(place)] = told
         return told
 

@@ -17,7 +17,7 @@ from instep.watching.later import Later
 from instep.watching.unreached import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from torch import Tensor
     from torch.optim import Optimizer
@@ -64,14 +64,13 @@ class _Owner:
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.weak = weakref.ref(optimizer)
+        self.seen: list[int] = []  # the parameters of the latest update that was looked at
         self.met: set[int] = set()
         self.first: list[_Sizes] = []  # of its parameters when they were met
         self.suspected = 0  # updates whose gradients were not finite, until the weights are asked
         self.asked: list[tuple[int, _Sizes]] = []
         self.updates = 0  # of those: they were made
-        self.is_whole = True  # every update was looked at
         self.alarms = 0
-        self.is_due = False
         self.place: Place | None = None
 
     def lost(self, sizes: _Sizes) -> list[Any]:
@@ -100,37 +99,44 @@ class Nonfinite:
         self._book = book
         self._gauges = gauges
         self._owners: dict[str, _Owner] = {}
+        self.due: set[str] = set()
+        """Optimizers whose next update is to be looked at, whatever it costs."""
+        self.whole: set[str] = set()
+        """Those of which every update was looked at."""
         self.may_ask = True
         """Devices answer: the job has not ended with an error."""
 
     def forget(self, name: str) -> None:
         """Drop what is known of an optimizer that has died."""
         self._owners.pop(name, None)
-
-    def is_due(self, name: str) -> bool:
-        """Say whether the next update is to be looked at, whatever it costs."""
-        owner = self._owners.get(name)
-        return owner is not None and owner.is_due
+        self.due.discard(name)
+        self.whole.discard(name)
 
     def alarm(self, name: str) -> None:
         """Take note of a loss that is not finite."""
         owner = self._owners.get(name)
         if owner is not None:
             owner.alarms = count = owner.alarms + 1
-            owner.is_due = count <= _ALARMS or count & (count - 1) == 0
+            if count <= _ALARMS or count & (count - 1) == 0:
+                self.due.add(name)
+            else:
+                self.due.discard(name)
 
     def skipped(self, name: str) -> None:
         """Take note of an update that nobody has looked at."""
-        owner = self._owners.get(name)
-        if owner is not None:
-            owner.is_whole = False
+        self.whole.discard(name)
 
-    def before_step(self, optimizer: Optimizer, name: str, filled: list[Any]) -> None:
+    def before_step(self, optimizer: Optimizer, name: str, filled: Sequence[Any]) -> None:
         """Meet parameters that have gradients."""
         owner = self._owners.get(name)
         if owner is None or owner.weak() is not optimizer:
             owner = self._owners[name] = _Owner(optimizer)
-        owner.is_due = False
+            self.whole.add(name)
+        self.due.discard(name)
+        keys = list(map(id, filled))
+        if keys == owner.seen:  # nearly always
+            return
+        owner.seen = keys
         new = [parameter for parameter in filled if id(parameter) not in owner.met]
         if new:
             owner.met.update(map(id, new))
@@ -161,7 +167,7 @@ class Nonfinite:
             if not owner.lost(sizes):
                 continue
             owner.updates += count
-            unit = "updates" if owner.is_whole else "updates at least"
+            unit = "updates" if name in self.whole else "updates at least"
             self._gauges.show(
                 "nonfinite-updates", name, float(owner.updates), unit=unit, place=owner.place
             )

@@ -6,8 +6,8 @@ import functools
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch.compiler
 from torch._C._dynamo import eval_frame
-from torch.compiler import is_compiling
 
 from instep.watching.onlookers import dispatching, is_traced
 from instep.watching.threads import Threads
@@ -20,10 +20,22 @@ _MISSING = object()
 compiler: Callable[[], object] = getattr(eval_frame, "get_eval_frame_callback", lambda: None)
 """What compiles the code that is called next, if anything does.
 
-A seam is blind where this is something, or `is_compiling()` or `is_traced()`: whatever the watcher
-did there would be compiled as well, or would break the user's graph. Each seam asks in its own
-words, because a call of a function that asks takes longer than the answer.
+A seam is blind where this is something, or `compiling()`, `flags` or `is_traced()` say so: whatever
+the watcher did there would be compiled as well, or would break the user's graph. Each seam asks in
+its own words, because a call of a function that asks takes longer than the answer.
 """
+
+
+class _NoFlags:
+    _is_compiling_flag = False
+
+
+# `torch.compiler.is_compiling` is Dynamo's own answer and a flag: taken apart, because it makes two
+# calls of it. Dynamo comes to no flag: for it the answer is known before.
+compiling: Callable[[], bool] = torch.compiler.is_dynamo_compiling
+flags: Any = torch.compiler
+if not hasattr(flags, "_is_compiling_flag"):
+    compiling, flags = torch.compiler.is_compiling, _NoFlags
 _F = TypeVar("_F", bound="Callable[..., Any]")
 
 
@@ -72,8 +84,9 @@ class Patches:
 
         def make(original: Callable[..., Any]) -> Callable[..., Any]:
             def replaced(*args: Any, **kwargs: Any) -> Any:
-                is_on = self.is_open if in_all_threads else self.is_on
-                if is_compiling() or compiler() is not None or not is_on:
+                if compiling() or compiler() is not None or flags._is_compiling_flag:  # noqa: SLF001
+                    return original(*args, **kwargs)
+                if not (self.is_open if in_all_threads else self.is_on):
                     return original(*args, **kwargs)
                 if dispatching() and is_traced():
                     return original(*args, **kwargs)

@@ -13,7 +13,7 @@ import torch
 from instep.watching.later import Later, sliced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from torch import Tensor
     from torch.optim import Optimizer
@@ -91,7 +91,7 @@ class Ratios:
         self._moved.discard(name)
 
     def before_step(
-        self, optimizer: Optimizer, name: str, filled: list[Any], norms: list[Tensor] | None
+        self, optimizer: Optimizer, name: str, filled: Sequence[Any], norms: Sequence[Tensor] | None
     ) -> None:
         """Copy a part of the largest weight that has a gradient, and is to move as others do.
 
@@ -154,7 +154,7 @@ class Ratios:
         if usual is not None and usual < _VANISHING and self._is_meant(name, latest):
             usual = None
         self._show("update-ratio", change, usual, "relative")
-        of_first = median(each.of_first for each in latest)
+        of_first = median([each.of_first for each in latest])
         growth = self._growth(name) if of_first >= _BLOWN else 0.0
         if growth >= _WORSE:  # said once and for all: what comes after may well be small
             self._show("update-of-first", change, of_first, "times")
@@ -218,7 +218,7 @@ def usual_ratio(latest: list[tuple[float, float | None]], highest: float | None)
     return median(ratio * highest / rate for ratio, rate in working)
 
 
-def _leading(optimizer: Optimizer, filled: list[Any]) -> list[Any]:
+def _leading(optimizer: Optimizer, filled: Sequence[Any]) -> Sequence[Any]:
     """Return those of an optimizer's parameters whose rate is not far below that of another."""
     groups = optimizer.param_groups
     if len(groups) == 1:
@@ -231,7 +231,10 @@ def _leading(optimizer: Optimizer, filled: list[Any]) -> list[Any]:
 
 def _rate(optimizer: Optimizer, weight: Tensor) -> float | None:
     """Return the learning rate of a weight, if that needs no device."""
-    for group in optimizer.param_groups:
+    groups = optimizer.param_groups
+    if len(groups) == 1:
+        return _number(groups[0].get("lr"))
+    for group in groups:
         if any(parameter is weight for parameter in group["params"]):
             return _number(group.get("lr"))
     return None

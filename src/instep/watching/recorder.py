@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections import Counter
 from time import perf_counter
@@ -21,6 +22,7 @@ from instep.trace import (
     Zero,
     here,
 )
+from instep.trace.place import Nearest
 from instep.watching.backwards import Backwards
 from instep.watching.clearing import Clearing
 from instep.watching.facts import Few
@@ -35,19 +37,19 @@ from instep.watching.witness import Witnesses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from types import FrameType
 
     from torch.nn import Parameter
     from torch.optim import Optimizer
 
     from instep.trace import Event, Fact, Place
+    from instep.watching.backwards import Way
     from instep.watching.book import Book
     from instep.watching.entries import Touched
     from instep.watching.samples import Sampler
     from instep.watching.series import Series
     from instep.watching.stream import Stream
 
-_IN_A_STEP = 4
-"""Frames of the watcher between what torch calls and what tells of it."""
 _MOST_LINES = 1024
 
 _Step: TypeAlias = "tuple[str, Place | None, str | None, Any, bool]"
@@ -81,7 +83,7 @@ class Recorder:
         self.feeds = Feeds(self)
         self._introduced: Touched | None = None  # the latest
         self._known: dict[int, tuple[weakref.ref[Any], str]] = {}  # optimizers that were introduced
-        self.since: dict[str, dict[tuple[tuple[int, ...], Place | None], int]] = {}
+        self.since: dict[str, dict[Way, int]] = {}
         """Backwards since the gradients were last cleared: by optimizer, what they touched and
         where; under "" those of parameters that no optimizer holds."""
         self.fresh: Counter[str] = Counter()
@@ -94,6 +96,11 @@ class Recorder:
         self.processes = 0
         """That the job has started by itself."""
         self.few = Few()
+        self._steps_at, self._clips_at = Nearest(book.skip), Nearest(book.skip)
+        self._held: tuple[tuple[int, ...], int] = ((), 0)  # parameters that were clipped, and when
+        self._holders: tuple[str, ...] = ()  # whose they are
+        self._clip: tuple[Any, ...] = ()  # the latest
+        self._clip_event: Event | None = None
         book.passed_on = self.passed_on
         self.scaled: dict[int, Any] = {}  # by id, what a scaler has scaled, which, and from what
 
@@ -218,6 +225,12 @@ class Recorder:
 
     def noticed(self, *, goes_back: bool = False) -> None:
         """Tell what was done to gradients since the last event, by hand or out of sight."""
+        changes = self.witnesses.changes(goes_back=goes_back)
+        if changes or self._grown:
+            self.tell_changes(changes)
+
+    def tell_changes(self, changes: Sequence[tuple[str, str]]) -> None:
+        """Tell what the witnesses have noticed."""
         if self._grown:
             # A backward that nobody has told of.
             grown = tuple(self.book.grown)
@@ -225,7 +238,7 @@ class Recorder:
             touched = self.book.touched(tuple(map(id, grown)), grown)
             if touched.optimizers:
                 self.opaque(touched.optimizers, "a backward that is compiled, or not over yet")
-        for id_, change in self.witnesses.changes(goes_back=goes_back):
+        for id_, change in changes:
             if change == "weights":
                 self.opaque((id_,), WEIGHTS_MOVED)
             elif change == "moved":
@@ -265,15 +278,25 @@ class Recorder:
     def clipped(
         self, parameters: Sequence[Parameter], by: Any, limit: float | None, norm: Any
     ) -> None:
-        """Tell of gradients that were clipped."""
-        place = self.place()
-        held = self.book.holders(parameters)
+        """Tell of gradients that were clipped; who calls this was called by who clips."""
+        place = self._clips_at(sys._getframe(2))  # noqa: SLF001
+        which = (tuple(map(id, parameters)), self.book.changes)
+        if which != self._held:
+            self._held, self._holders = which, self.book.holders(parameters)
+        held = self._holders
         self.witnesses.touched(held)
         if self.uncleared.follows:
             self.uncleared.edited(1 if by == "norm" else 2)  # by value: from below and from above
         self.sampler.clipped(norm)
+        clip = (held, place, by, limit)
+        if clip == self._clip and self._clip_event is not None:
+            self.tell(self._clip_event)
+            return
         most = self.few("limit", place, limit)
-        self.add(("clip", held, place, by, most), lambda: Clip(held, by, most, place=place))
+        self._clip_event = self.add(
+            ("clip", held, place, by, most), lambda: Clip(held, by, most, place=place)
+        )
+        self._clip = clip
 
     def unscaled(self, optimizer: Optimizer, scaler: str) -> None:
         """Tell of gradients that were divided by the loss scale."""
@@ -289,9 +312,13 @@ class Recorder:
         skipped: str | None = None,
         closure: bool = False,
         id_: str | None = None,
+        frame: FrameType | None = None,
     ) -> None:
-        """Tell of an optimizer that was asked to update; `id_` is its own, where it is known."""
-        place = here(self.skip, _IN_A_STEP)
+        """Tell of an optimizer that was asked to update.
+
+        `id_` is its own, where it is known, and `frame` is of who has asked, or between him and us.
+        """
+        place = self.place() if frame is None else self._steps_at(frame)
         id_ = id_ or self.optimizer(optimizer)
         self.witnesses.stepped(id_)
         if self.uncleared.follows:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from instep.watching.book import Book
     from instep.watching.entries import Touched
     from instep.watching.gauges import Gauges
+    from instep.watching.graph import Reading
     from instep.watching.series import Series
 
 SHARE = 0.01
@@ -43,6 +44,7 @@ enough."""
 _PLAIN = frozenset({torch.nn.Parameter, torch.Tensor})
 """Kinds of parameters that are all here: what is spread over ranks is not looked at alone."""
 _HALVES = frozenset({torch.float16, torch.bfloat16})
+_NARROW = _HALVES | {torch.float32}
 
 
 class Sampler:
@@ -88,17 +90,20 @@ class Sampler:
 
     # Backward
 
-    def before_backward(self, root: Tensor, loss: Tensor | None, factor: float | None) -> None:
+    def before_backward(self, root: Tensor, loss: Tensor | None, reading: Reading) -> None:
         """Look at a loss before any scale, with the factor in it, and mark its graph.
 
         Asked for only while the window that is open is looked at.
         """
-        loss = None if loss is None else loss.detach()
-        if factor and loss is not None and loss.numel() == 1 and type(loss) in _PLAIN:
-            self._losses.append((loss, factor))
-        updates = sum(self.series.updates.values())
+        factor = reading.factor
+        if loss is not None and ((loss.ndim and loss.numel() != 1) or type(loss) not in _PLAIN):
+            loss = None
+        if factor and loss is not None:
+            self._losses.append((loss.detach(), factor))
+        updates = self.series.made
         self.kept.before_backward(root, updates)
-        self.lowprecision.before_backward(is_due=self.is_due(updates))
+        if self.lowprecision.held is not None:
+            self.lowprecision.before_backward(is_due=self.is_due(updates))
 
     def after_backward(self, touched: Touched, place: Place | None) -> None:
         """Look at what the gradients went into."""
@@ -109,14 +114,14 @@ class Sampler:
             self.foreign.after_backward(touched, place)
         self.lowprecision.after_backward(touched)
         # The next one that goes there need not ask, while nothing is looked at.
-        self.quiet = None if touched.foreign or self.lowprecision.follows else touched
+        self.quiet = None if touched.foreign or self.lowprecision.held else touched
 
     # Step
 
     def scaled(self, scaler: str, scale: Any) -> None:
         """Take the number that a scaler has multiplied a loss by."""
         waiting = self._scales.get(scaler)
-        if waiting is None and self.is_due(sum(self.series.updates.values())):
+        if waiting is None and self.is_due(self.series.made):
             waiting = self._scales[scaler] = Later(scale)
         if waiting is not None and waiting.is_here:
             (number,) = self._scales.pop(scaler).numbers
@@ -144,28 +149,29 @@ class Sampler:
         started = perf_counter()
         # As `is_due` says it.
         self._was_due = updates < _FIRST or self.spent < SHARE * (started - self.series.began)
-        if self._was_due or self.nonfinite.is_due(name):
+        if self._was_due or name in self.nonfinite.due:
             self._was_due = True
             self._look(optimizer, name, updates)
             self.spent += perf_counter() - started
-        else:
+        elif name in self.nonfinite.whole:
             self.nonfinite.skipped(name)
 
     def _look(self, optimizer: Optimizer, name: str, updates: int) -> None:
         """Measure gradients and weights."""
         every = [p for group in optimizer.param_groups for p in group["params"]]
-        filled = [p for p in every if p.grad is not None]
-        dense = [p for p in filled if type(p) in _PLAIN and not p.grad.is_sparse]
+        filled = [(p, grad) for p in every if (grad := p.grad) is not None]
+        plain = [(p, grad) for p, grad in filled if type(p) in _PLAIN and not grad.is_sparse]
+        dense, grads = zip(*plain, strict=True) if plain else ((), ())
         self.nonfinite.before_step(optimizer, name, dense)
         if dense:
             norms = None
             if getattr(optimizer, "found_inf", None) is None:
-                norms = _norms([p.grad for p in dense])
+                norms = _norms(grads)
                 self._later("grad_norm", name, torch.linalg.vector_norm(torch.stack(norms)))
             else:  # it looks for infinities itself, and its gradients are scaled
                 self.nonfinite.skipped(name)
             self.ratios.before_step(optimizer, name, dense, norms)
-        self.unreached.before_step(name, every, filled, updates)
+        self.unreached.before_step(name, every, [p for p, _ in filled], updates)
 
     def after_step(
         self, optimizer: Optimizer, name: str, place: Place | None, updates: int
@@ -185,19 +191,20 @@ class Sampler:
         if type(self._norm) in _PLAIN:
             self._later("clip_norm", name, self._norm)
         self._norm = None
-        rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
+        groups = optimizer.param_groups
+        rate = groups[0].get("lr") if groups else None
         if isinstance(rate, int | float):
             self.series.point("lr", float(rate), optimizer=name)
         self._mean_loss(name)
         self._fetch()
         self.nonfinite.after_step(name, place)
-        self.kept.after_step(sum(self.series.updates.values()))
+        self.kept.after_step(self.series.made)
         self.unreached.after_step(name, place)
         self.foreign.after_step(is_due=self.is_due(updates))
         self.lowprecision.after_step(optimizer, name, place)
         self.spent += perf_counter() - started
         is_first = updates < _FIRST_LOSSES or updates % _SELDOM == 0
-        self.looks = is_first or self.nonfinite.is_due(name) or self.is_due(updates)
+        self.looks = is_first or name in self.nonfinite.due or self.is_due(updates)
 
     def close(self) -> None:
         """Take back the hooks, and compare what there is to compare."""
@@ -210,7 +217,7 @@ class Sampler:
         if self.nonfinite.may_ask:
             self._fetch()
         self.nonfinite.close()
-        self.kept.after_step(sum(self.series.updates.values()), is_last=True)
+        self.kept.after_step(self.series.made, is_last=True)
 
     def _later(self, line: str, name: str, value: Any) -> None:
         self._waiting.append((line, name, Later(value)))
@@ -220,14 +227,17 @@ class Sampler:
         losses, self._losses = self._losses, []
         if not losses:
             return
-        if all(loss.device.type == "cpu" for loss, _ in losses):
-            mean = sum(float(loss) / factor for loss, factor in losses) / len(losses)
+        if all(loss.is_cpu for loss, _ in losses):
+            mean = sum([float(loss) / factor for loss, factor in losses]) / len(losses)
             self.series.point("loss", mean, optimizer=name)
             if not math.isfinite(mean):
                 self.nonfinite.alarm(name)
         else:
-            values = [(loss.float() / factor).reshape(()) for loss, factor in losses]
-            self._later("loss", name, torch.stack(values).mean())
+            # In one for all: each operation on a device is a launch.
+            values = [loss if not loss.ndim else loss.reshape(()) for loss, _ in losses]
+            wide = [value if value.dtype == torch.float32 else value.float() for value in values]
+            parts = torch._foreach_div(wide, [factor for _, factor in losses])  # noqa: SLF001
+            self._later("loss", name, torch.stack(parts).mean())
 
     def _fetch(self) -> None:
         arrived = [waiting for waiting in self._waiting if waiting[2].is_here]
@@ -242,7 +252,16 @@ class Sampler:
                 (self.nonfinite.alarm if line == "loss" else self.nonfinite.suspected)(owner)
 
 
-def _norms(grads: list[Tensor]) -> list[Tensor]:
-    # The norm of many halves is out of their own range.
-    wide = torch.float32 if any(grad.dtype in _HALVES for grad in grads) else None
-    return [norm.float() for norm in torch._foreach_norm(grads, 2, wide)]  # noqa: SLF001
+def _norms(grads: tuple[Tensor, ...]) -> tuple[Tensor, ...] | list[Tensor]:
+    """Return how large each of some gradients is, in float32."""
+    kinds = {grad.dtype for grad in grads}
+    # The norm of many halves is out of their own range, and that of doubles is no narrower one.
+    wide = torch.float32 if kinds & _HALVES and kinds <= _NARROW else None
+    if kinds & _HALVES and wide is None:
+        return [torch.linalg.vector_norm(grad).float() for grad in map(_widened, grads)]
+    norms = torch._foreach_norm(grads, 2, wide)  # noqa: SLF001
+    return norms if kinds <= _NARROW else [norm.float() for norm in norms]
+
+
+def _widened(grad: Tensor) -> Tensor:
+    return grad.float() if grad.dtype in _HALVES else grad

@@ -67,6 +67,8 @@ class Series:
         self.lines: dict[str, Line] = {}
         self.updates: dict[str, int] = {}
         """By optimizer."""
+        self.made = 0
+        """Those of all optimizers together."""
         self.skipped: dict[str, int] = {}
         self.opened: list[tuple[float, Event]] = []
         """Moments that were not sorted yet: that takes less time for many at once."""
@@ -138,6 +140,7 @@ class Series:
         if skipped == RAISED:
             return self.updates.setdefault(optimizer, 0)
         self.updates[optimizer] = count = self.updates.get(optimizer, 0) + 1
+        self.made += 1
         if skipped is not None:
             self.skipped[optimizer] = missed = self.skipped.get(optimizer, 0) + 1
             self.point("skipped", float(missed), optimizer=optimizer)

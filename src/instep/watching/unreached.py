@@ -34,6 +34,7 @@ class Unreached:
         self._gauges = gauges
         self._filled: dict[str, set[int]] = {}  # parameters that have had a gradient
         self._missing: dict[str, list[Parameter]] = {}
+        self._reached: set[str] = set()  # optimizers that nothing is shown of
         self._followed: set[int] = set()  # parameters whose modules are hooked, or were
         self._called: set[int] = set()  # of those: parameters of modules that were called
         self._twins: list[tuple[str, str]] = []  # optimizers, and models that have their gradients
@@ -43,12 +44,15 @@ class Unreached:
         """Drop what is known of an optimizer that has died."""
         self._filled.pop(name, None)
         self._missing.pop(name, None)
+        self._reached.discard(name)
 
     def before_step(self, name: str, every: list[Any], filled: list[Any], updates: int) -> None:
         """Look at the parameters of an optimizer; `filled` are those with a gradient."""
         seen = self._filled.setdefault(name, set())
         seen.update(map(id, filled))
-        missing = [p for p in every if p.requires_grad and id(p) not in seen]
+        missing: list[Any] = []
+        if len(filled) < len(every):
+            missing = [p for p in every if p.requires_grad and id(p) not in seen]
         # Where there is none at all, the step is the mistake, and another rule's.
         told = missing if updates >= _SURE and len(missing) < len(every) else []
         self._missing[name] = told
@@ -59,7 +63,7 @@ class Unreached:
                 if owner == name:
                     self._gauges.hide("twin-gradients", owner, model)
             self._twins = [twin for twin in self._twins if twin[0] != name]
-        if any(id(parameter) not in self._followed for parameter in told):
+        if told and any(id(parameter) not in self._followed for parameter in told):
             self._follow(told)
 
     def after_step(self, name: str, place: Place | None) -> None:
@@ -67,6 +71,12 @@ class Unreached:
         missing = self._missing.pop(name, None)
         if missing is None:
             return  # it was not looked for
+        if not missing and name in self._reached:
+            return  # as it was
+        if missing:
+            self._reached.discard(name)
+        else:
+            self._reached.add(name)
         called = [p for p in missing if id(p) in self._called]
         for quantity, found in (("gradients-missing", missing), ("gradients-cut-off", called)):
             if not found:

@@ -176,8 +176,9 @@ class Witnesses:
 
     def added(self, touched: Touched) -> None:
         """Take note of a backward."""
+        every = self._all
         for name, weak in touched.witnesses:
-            witness = self._all.get(name)
+            witness = every[name] if name in every else None  # noqa: SIM401  # without a call
             if witness is None or (not witness.holds and witness.weak is not weak):
                 # Where nothing is held yet, one that the losses do reach is the better witness.
                 witness = self._all[name] = _Witness(weak)
@@ -196,10 +197,10 @@ class Witnesses:
 
     def touched(self, names: Iterable[str]) -> None:
         """Take note of a change that was told."""
+        every = self._all
         for name in names:
-            witness = self._all.get(name)
-            if witness is not None:
-                witness.see()
+            if name in every:
+                every[name].see()
 
     def stepped(self, name: str) -> None:
         """Take note of an update that was told."""
@@ -239,7 +240,9 @@ class Witnesses:
         goes_back: a backward follows, so what a step has used should be gone by now.
         """
         found: list[tuple[str, str]] = []
-        for name, witness in self._all.items():
+        every = self._all
+        for name in every:
+            witness = every[name]
             # Three times in every update, and nearly always for nothing: asked for in few words.
             parameter = witness.weak()
             if parameter is not None:

@@ -7,12 +7,11 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.compiler import is_compiling
 
 from instep.watching.byhand import ByHand
 from instep.watching.losses import root_of
 from instep.watching.onlookers import dispatching, is_traced, overriding
-from instep.watching.patches import compiler
+from instep.watching.patches import compiler, compiling, flags
 from instep.watching.warned import passed_over
 
 if TYPE_CHECKING:
@@ -32,27 +31,26 @@ def _around(seam: Seam, original: Callable[..., Any]) -> Callable[..., Any]:
     threads, by_hand = patches.threads, ByHand(recorder.book, recorder.sampler.gauges)
     among = _among(seam, original, by_hand)
 
-    def backward(*args: Any, **kwargs: Any) -> Any:
+    def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if not patches.is_open or compiling() or compiler() is not None or flags._is_compiling_flag:  # noqa: SLF001
+            return original(tensors, grad_tensors, *args, **kwargs)
         # A reentrant checkpoint goes backward inside of a backward.
-        if not patches.is_open or is_compiling() or compiler() is not None:
-            return original(*args, **kwargs)
         if recorder.is_going_back or not (get_ident() == threads.home or threads.claims()):
-            return threads.unseen(partial(original, *args, **kwargs))
+            return threads.unseen(partial(original, tensors, grad_tensors, *args, **kwargs))
         if dispatching() or overriding():
-            return among(*args, **kwargs)
+            return among(tensors, grad_tensors, *args, **kwargs)
         root = before = None
         try:  # as `seam.safely` does it, in less time: this is done at every backward
-            root = root_of(args[0] if args else kwargs.get("tensors"))
-            given = args[1] if len(args) > 1 else kwargs.get("grad_tensors")
+            root = tensors if type(tensors) is torch.Tensor else root_of(tensors)
             # What begins with a gradient of the user's own is no loss that could be read.
-            before = backwards.before(root if given is None else None)
+            before = backwards.before(root if grad_tensors is None else None)
             if not updates:
                 by_hand.before_backward(root)
         except Exception as error:  # noqa: BLE001
             seam.fault(error)
         recorder.is_going_back = True
         try:
-            done = original(*args, **kwargs)
+            done = original(tensors, grad_tensors, *args, **kwargs)
         except Exception:
             recorder.sampler.ranks.fell()
             raise
@@ -74,20 +72,19 @@ def _among(seam: Seam, original: Callable[..., Any], by_hand: ByHand) -> Callabl
     recorder = seam.recorder
     backwards, updates = recorder.backwards, recorder.series.updates
 
-    def backward(*args: Any, **kwargs: Any) -> Any:
+    def backward(tensors: Any, grad_tensors: Any, *args: Any, **kwargs: Any) -> Any:
         if is_traced():
-            return original(*args, **kwargs)
+            return original(tensors, grad_tensors, *args, **kwargs)
         root = before = None
         with seam.safely():
-            root = root_of(args[0] if args else kwargs.get("tensors"))
-            given = args[1] if len(args) > 1 else kwargs.get("grad_tensors")
-            before = backwards.before(root if given is None else None)
+            root = root_of(tensors)
+            before = backwards.before(root if grad_tensors is None else None)
             if not updates:
                 by_hand.before_backward(root)
             recorder.sampler.lowprecision.close()  # its hook would be called among them
         recorder.is_going_back = True
         try:
-            done = original(*args, **kwargs)
+            done = original(tensors, grad_tensors, *args, **kwargs)
         except Exception:
             recorder.sampler.ranks.fell()
             raise

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from torch.compiler import is_compiling
 from torch.jit import _recursive
 from torch.nn import Module, Parameter
 
 from instep.watching.onlookers import dispatching, is_traced, overriding
-from instep.watching.patches import compiler, uncompiled
+from instep.watching.patches import compiler, compiling, flags, uncompiled
 from instep.watching.wrappers import path_in
 
 if TYPE_CHECKING:
@@ -117,18 +117,21 @@ def _replaced(seam: Seam, owner: Module, name: str, old: Any, new: Any) -> None:
 def hook_forward(seam: Seam, model: Module) -> None:
     """Watch the calls of a model."""
     patches, models = seam.patches, seam.recorder.models
+    threads, forward = patches.threads, models.forward
 
     @uncompiled
     def before(module: Module, args: Any, kwargs: Any) -> None:
-        if is_compiling() or compiler() is not None or not patches.is_on:
+        if compiling() or compiler() is not None or flags._is_compiling_flag or not patches.is_open:  # noqa: SLF001
+            return
+        if get_ident() != threads.home and not threads.hears():
             return
         if dispatching() or overriding():
             if not is_traced():
                 with seam.safely():
-                    models.forward(module, args, kwargs)
+                    forward(module, args, kwargs)
             return
         try:
-            models.forward(module, args, kwargs)
+            forward(module, args, kwargs)
         except Exception as error:  # noqa: BLE001
             seam.fault(error)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from torch.compiler import is_compiling
 from torch.optim import Optimizer
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
@@ -14,7 +14,7 @@ from torch.optim.optimizer import (
 
 from instep.watching.driven import is_driven
 from instep.watching.onlookers import dispatching, is_traced, overriding
-from instep.watching.patches import compiler, uncompiled
+from instep.watching.patches import compiler, compiling, flags, uncompiled
 from instep.watching.strangers import forget
 from instep.watching.warned import passed_over
 
@@ -56,7 +56,7 @@ class _Steps:
     def before(self, optimizer: Optimizer, args: Any, kwargs: Any, frame: FrameType) -> None:
         """Look at everything as it is before a step, and take note that it begins."""
         recorder = self._recorder
-        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        closure = args[1] if len(args) > 1 else kwargs.get("closure") if kwargs else None
         recorder.noticed()
         name = recorder.optimizer(optimizer)
         if is_driven():
@@ -93,19 +93,21 @@ class _Steps:
             step = running.pop()
         if not running:
             if not step.told:
-                self._tell(step)
+                self._tell(step, frame.f_back)
             return
         outer = [other for other in running if other.name == step.name]
         if not outer and not step.told:
-            self._tell(step)
+            self._tell(step, frame.f_back)
         for other in outer:  # the step of what wraps it is the one that counts
             other.told = other.told or step.told
 
-    def _tell(self, step: _Running) -> None:
+    def _tell(self, step: _Running, frame: FrameType | None = None) -> None:
         seam = self._seam
         step.told = seam.stepped = True
         closure = step.has_closure and self._is_folded(step)
-        self._recorder.stepped(step.optimizer, scaler=seam.scaler, closure=closure, id_=step.name)
+        self._recorder.stepped(
+            step.optimizer, scaler=seam.scaler, closure=closure, id_=step.name, frame=frame
+        )
 
     def _is_folded(self, step: _Running) -> bool:
         """Say whether a closure did more than what a loop would have done before the step."""
@@ -138,7 +140,7 @@ def install(seam: Seam) -> None:
 
 def _clearing(seam: Seam, steps: _Steps, original: Callable[..., Any]) -> Callable[..., Any]:
     recorder, patches, running = seam.recorder, seam.patches, steps.running
-    clearing, holds = recorder.clearing, recorder.book.scope.holds
+    clearing, scope, threads = recorder.clearing, recorder.book.scope, patches.threads
 
     @passed_over
     def among(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
@@ -156,7 +158,14 @@ def _clearing(seam: Seam, steps: _Steps, original: Callable[..., Any]) -> Callab
         return done
 
     def zero(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or compiler() is not None or not patches.is_on or not holds(self):
+        if (
+            compiling()
+            or compiler() is not None
+            or flags._is_compiling_flag  # noqa: SLF001
+            or not patches.is_open
+            or not (get_ident() == threads.home or threads.hears())
+            or not (scope.is_all or scope.holds(self))
+        ):
             _leave(seam, self)
             return original(self, *args, **kwargs)
         if dispatching() or overriding():
@@ -169,7 +178,7 @@ def _clearing(seam: Seam, steps: _Steps, original: Callable[..., Any]) -> Callab
             seam.fault(error)
         done = original(self, *args, **kwargs)
         try:
-            set_to_none = args[0] if args else kwargs.get("set_to_none", True)
+            set_to_none = args[0] if args else kwargs.get("set_to_none", True) if kwargs else True
             clearing.by_optimizer(self, set_to_none=bool(set_to_none))
         except Exception as error:  # noqa: BLE001
             seam.fault(error)
@@ -179,11 +188,19 @@ def _clearing(seam: Seam, steps: _Steps, original: Callable[..., Any]) -> Callab
 
 
 def _hook_steps(seam: Seam, steps: _Steps) -> None:
-    patches, holds = seam.patches, seam.recorder.book.scope.holds
+    patches, scope = seam.patches, seam.recorder.book.scope
+    threads = patches.threads
 
     @uncompiled
     def before(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if is_compiling() or compiler() is not None or not patches.is_on or not holds(optimizer):
+        if (
+            compiling()
+            or compiler() is not None
+            or flags._is_compiling_flag  # noqa: SLF001
+            or not patches.is_open
+            or not (get_ident() == threads.home or threads.hears())
+            or not (scope.is_all or scope.holds(optimizer))
+        ):
             seam.recorder.elsewhere += _leave(seam, optimizer)
             return
         frame = sys._getframe(1)  # noqa: SLF001  # torch's own, around the step
@@ -198,7 +215,14 @@ def _hook_steps(seam: Seam, steps: _Steps) -> None:
     @uncompiled
     def after(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         del args, kwargs
-        if is_compiling() or compiler() is not None or not patches.is_on or not holds(optimizer):
+        if (
+            compiling()
+            or compiler() is not None
+            or flags._is_compiling_flag  # noqa: SLF001
+            or not patches.is_open
+            or not (get_ident() == threads.home or threads.hears())
+            or not (scope.is_all or scope.holds(optimizer))
+        ):
             return
         if dispatching() or overriding():
             _among(seam, steps.end, sys._getframe(1))  # noqa: SLF001
@@ -217,7 +241,7 @@ def _hook_steps(seam: Seam, steps: _Steps) -> None:
 
 def _leave(seam: Seam, optimizer: Optimizer) -> bool:
     """Leave an optimizer alone that is used in another thread; say whether it is."""
-    if is_compiling() or not seam.patches.is_elsewhere:
+    if compiling() or flags._is_compiling_flag or not seam.patches.is_elsewhere:  # noqa: SLF001
         return False
     forget(seam.recorder, (optimizer,))
     return True
