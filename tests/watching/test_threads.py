@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import instep
-from instep.watching.threads import Threads
+from instep.watching.threads import Tally, Threads
 from tests.watching.jobs import found, run
 
 TRAIN = """
@@ -89,7 +89,7 @@ def test_threads_side_by_side_end_as_they_would(tmp_path):
 def test_a_thread_after_the_other_is_watched():
     job = run(TRAIN + IN_TURN)
     assert sum(job.series.updates.values()) == 15
-    assert job.recorder.elsewhere == 0
+    assert job.recorder.elsewhere.total() == 0
     assert "other threads" not in job.summary()
 
 
@@ -109,14 +109,14 @@ def test_what_is_wrong_in_another_thread_is_not_judged():
         )
     )
     assert found(job) == []
-    assert job.recorder.elsewhere == 5
+    assert job.recorder.elsewhere.total() == 5
     assert "5 updates were made in other threads" in job.summary()
 
 
 def test_the_first_thread_that_trains_stays_the_one():
     job = run(TRAIN + BESIDE)
     assert sum(job.series.updates.values()) == 10
-    assert job.recorder.elsewhere == 5
+    assert job.recorder.elsewhere.total() == 5
     assert "5 updates were made in other threads" in "\n".join(job.summary().splitlines())
 
 
@@ -382,3 +382,23 @@ class TestThreads:
         threads.claims()
         in_thread(lambda: done.append(threads.unseen(lambda: threads.unseen(lambda: 3))))
         assert done == [3]
+
+
+def test_a_number_that_several_threads_add_to_loses_none():
+    tally, turns = Tally(), 3000
+
+    def add():
+        for _ in range(turns):
+            tally.add()
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=add) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert tally.total() == 8 * turns

@@ -31,6 +31,7 @@ from instep.watching.horizons import is_outlived
 from instep.watching.losses import Losses
 from instep.watching.models import Models
 from instep.watching.series import MOST_OPENED
+from instep.watching.threads import Tally
 from instep.watching.uncleared import Uncleared
 from instep.watching.unseen import GRADIENTS_MOVED
 from instep.watching.witness import Witnesses
@@ -91,8 +92,7 @@ class Recorder:
         self.clears: Counter[str] = Counter()
         self.is_going_back = False
         """A backward is running."""
-        self.elsewhere = 0
-        """Updates that were made in threads that are not watched."""
+        self.elsewhere = Tally()  # updates that were made in threads that are not watched
         self.processes = 0
         """That the job has started by itself."""
         self.few = Few()

@@ -26,6 +26,22 @@ and made no update gives way to it.
 """
 
 
+class Tally:
+    """A number to which several threads add: each has its own, since `+=` may lose some."""
+
+    def __init__(self) -> None:
+        self._by_thread: dict[int, int] = {}
+
+    def add(self) -> None:
+        """Add one."""
+        here = get_ident()
+        self._by_thread[here] = self._by_thread.get(here, 0) + 1
+
+    def total(self) -> int:
+        """Return what all have added."""
+        return sum(self._by_thread.copy().values())
+
+
 class _Token:
     """Something that a thread has until it ends."""
 

@@ -25,7 +25,7 @@ _GRADIENTS_MOVED = (
 
 def aside(job: Job) -> Iterator[str]:
     """Say what a summary must not keep quiet about: it would be taken for the whole."""
-    is_seen = any(job.series.updates.values()) or job.recorder.elsewhere
+    is_seen = any(job.series.updates.values()) or job.recorder.elsewhere.total()
     if not is_seen and _is_trained(job):
         yield "Weights changed all the same: a step that is compiled or made by hand is not seen."
     yield from _processes(job)
@@ -68,7 +68,7 @@ def unseen(job: Job) -> Iterator[str]:
 
 
 def _processes(job: Job) -> Iterator[str]:
-    elsewhere = job.recorder.elsewhere
+    elsewhere = job.recorder.elsewhere.total()
     if elsewhere:
         updates = "1 update was" if elsewhere == 1 else f"{elsewhere:,} updates were"
         yield f"{updates} made in other threads: one thread is watched, the first that trains."

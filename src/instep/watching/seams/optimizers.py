@@ -101,6 +101,14 @@ class _Steps:
         for other in outer:  # the step of what wraps it is the one that counts
             other.told = other.told or step.told
 
+    def left(self, frame: FrameType) -> None:
+        """Forget a step that has begun and ends unheard: another thread is watched by now."""
+        for step in self.running[:]:
+            if step.frame is frame:
+                self.running.remove(step)
+                if not step.told and self._seam.patches.is_elsewhere:
+                    self._recorder.elsewhere.add()
+
     def _tell(self, step: _Running, frame: FrameType | None = None) -> None:
         seam = self._seam
         step.told = seam.stepped = True
@@ -201,7 +209,7 @@ def _hook_steps(seam: Seam, steps: _Steps) -> None:
             or not (get_ident() == threads.home or threads.hears())
             or not (scope.is_all or scope.holds(optimizer))
         ):
-            seam.recorder.elsewhere += _leave(seam, optimizer)
+            _pass_over(seam, optimizer)
             return
         frame = sys._getframe(1)  # noqa: SLF001  # torch's own, around the step
         if dispatching() or overriding():
@@ -223,6 +231,7 @@ def _hook_steps(seam: Seam, steps: _Steps) -> None:
             or not (get_ident() == threads.home or threads.hears())
             or not (scope.is_all or scope.holds(optimizer))
         ):
+            steps.left(sys._getframe(1))  # noqa: SLF001
             return
         if dispatching() or overriding():
             _among(seam, steps.end, sys._getframe(1))  # noqa: SLF001
@@ -237,6 +246,12 @@ def _hook_steps(seam: Seam, steps: _Steps) -> None:
         register_optimizer_step_post_hook(after),
     ):
         patches.later(handle.remove)
+
+
+def _pass_over(seam: Seam, optimizer: Optimizer) -> None:
+    """Count a step that is made in another thread, and leave its optimizer alone."""
+    if _leave(seam, optimizer):
+        seam.recorder.elsewhere.add()
 
 
 def _leave(seam: Seam, optimizer: Optimizer) -> bool:
