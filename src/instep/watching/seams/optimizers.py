@@ -35,6 +35,7 @@ class _Running:
         self.optimizer = optimizer
         self.name = name
         self.frame = frame
+        self.thread = get_ident()
         self._witness = witness = _filled(optimizer)
         self._version = None if witness is None else witness._version  # noqa: SLF001
 
@@ -69,13 +70,24 @@ class _Steps:
     def _begin(self, optimizer: Optimizer, name: str, frame: FrameType, closure: object) -> None:
         """Take note that a step has begun."""
         running = self.running
-        if running:  # some may have been left by an exception
-            running[:] = [step for step in running if _is_around(step.frame, frame)]
+        if running:
+            self._leave_behind(frame)
         step = _Running(optimizer, name, frame)
         if closure is not None and callable(closure):
             step.has_closure = True
             step.before = (self._recorder.fresh[name], self._recorder.clears[name])
         running.append(step)
+
+    def _leave_behind(self, frame: FrameType) -> None:
+        """Forget steps that an exception has left, and those of a thread that was watched before:
+        they end unheard.
+        """
+        running, here = self.running, get_ident()
+        left = [step for step in running if not _is_around(step.frame, frame)]
+        running[:] = [step for step in running if step not in left]
+        for step in left:
+            if step.thread != here and not step.told:
+                self._recorder.elsewhere.add()
 
     def clears(self, optimizer: Optimizer) -> None:
         """Take note of a clear: one at the end of a step, or in a hook behind it, is after it."""
