@@ -113,8 +113,11 @@ class _Steps:
         for other in outer:  # the step of what wraps it is the one that counts
             other.told = other.told or step.told
 
-    def left(self, frame: FrameType) -> None:
+    def left(self) -> None:
         """Forget a step that has begun and ends unheard: another thread is watched by now."""
+        if compiling() or not self.running:
+            return
+        frame = sys._getframe(2)  # noqa: SLF001  # torch's own, around the step
         for step in self.running[:]:
             if step.frame is frame:
                 self.running.remove(step)
@@ -243,7 +246,7 @@ def _hook_steps(seam: Seam, steps: _Steps) -> None:
             or not (get_ident() == threads.home or threads.hears())
             or not (scope.is_all or scope.holds(optimizer))
         ):
-            steps.left(sys._getframe(1))  # noqa: SLF001
+            steps.left()
             return
         if dispatching() or overriding():
             _among(seam, steps.end, sys._getframe(1))  # noqa: SLF001
