@@ -107,6 +107,23 @@ for update in range(60):
     assert facts(job).get("coupled") is True
 
 
+@pytest.mark.parametrize("size", [13, 17, 34])
+def test_no_size_of_a_window_hides_the_one_that_compares_its_samples(size):
+    """With one distance between those that are looked at, a window of as many always hides some."""
+    job = run(f"""
+model = torch.nn.Linear(4, 4, bias=False)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for update in range(120):
+    optimizer.zero_grad()
+    for piece in range({size}):
+        one, other = model(torch.randn(4, 4)), model(torch.randn(4, 4))
+        other = other if update >= 10 and piece == 3 else other.detach()
+        F.cross_entropy(one @ other.t(), torch.arange(4)).backward()
+    optimizer.step()
+""")
+    assert facts(job).get("coupled") is True
+
+
 def test_the_worst_of_a_window_is_quoted():
     job = run("""
 model = torch.nn.Linear(4, 5)

@@ -30,9 +30,10 @@ _CLOSELY = 512
 """Backwards that are read closely at the beginning, and after each one that was not alone in its
 window: how many items a loss has, and whether it compares them, matters where several are summed.
 """
-_ALL_COMPARED, _EVERY = 64, 17
+_ALL_COMPARED, _USUAL = 64, 17
 """Of those that are read closely, it is looked for in so many after something new was told whether
-they compare their items, and then in every so many: a number that is prime to that of most windows.
+they compare their items, and then in about every so many, at distances that are not the same: any
+one distance would miss a micro-batch for ever in windows of as many.
 """
 _HEADS = 64
 """Backwards of one line whose parameters are compared: heads come one after the other."""
@@ -91,6 +92,8 @@ class Backwards:
         self._grown = recorder.book.grown
         self._closely = _CLOSELY
         self._again = 0  # backwards since the latest that was told anew
+        self._next = _ALL_COMPARED  # of these: the one after which the next is compared
+        self._drawn = 1
         self._compared = 0
         self.added = False
         """One has, since the latest step or clear."""
@@ -130,12 +133,21 @@ class Backwards:
         self._again = again = self._again + 1
         depth = graph.GLANCE
         if left >= 0:
-            compares = again <= _ALL_COMPARED or again % _EVERY == 0
+            compares = again <= _ALL_COMPARED or again > self._next
             depth = graph.COMPARE if compares else graph.COUNT
+            if again > self._next:
+                self._next = again + self._distance()
         reading, items = graph.look(node, scaler is not None, depth)
         if recorder.sampler.looks:
             recorder.sampler.before_backward(root, loss, reading)
         return reading, scaler, items
+
+    def _distance(self) -> int:
+        """Return how many are passed over until the next is compared: a number that looks drawn,
+        the same in every job, and that takes nothing from the user's generators.
+        """
+        self._drawn = self._drawn * 1103515245 + 12345 & 0x7FFFFFFF
+        return (self._drawn >> 16) % (2 * _USUAL)
 
     def after(self, root: Any, before: _Before | None) -> None:
         """Tell of gradients that were added."""
@@ -232,7 +244,7 @@ class Backwards:
     ) -> _Told:
         """Tell of a backward that is not the same as the latest of its line."""
         recorder = self._recorder
-        self._again = 0
+        self._again, self._next = 0, _ALL_COMPARED
         known, scaler, items = before
         reading = known._replace(items=items)
         recorder.introduce(touched)

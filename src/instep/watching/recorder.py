@@ -279,7 +279,7 @@ class Recorder:
         self, parameters: Sequence[Parameter], by: Any, limit: float | None, norm: Any
     ) -> None:
         """Tell of gradients that were clipped; who calls this was called by who clips."""
-        place = self._clips_at(sys._getframe(2))  # noqa: SLF001
+        place = self._clips_at(sys._getframe(1).f_back)  # noqa: SLF001  # None: a thread's first
         which = (tuple(map(id, parameters)), self.book.changes)
         if which != self._held:
             self._held, self._holders = which, self.book.holders(parameters)
